@@ -1,0 +1,43 @@
+# Each target makes its own virtual environment and installs what it needs, from a clean clone.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := pyproject.toml constraints.txt tools/install.py
+
+.PHONY: help reproduce test test-slow lint types bench clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+reproduce: $(VENV)/installed-core  ## run everything there is to reproduce
+	$(BIN)/triptych reproduce
+
+test: lint types  ## lint, types and the whole test suite
+	$(BIN)/python -m pytest -n 2 -m "not slow"
+
+test-slow: $(VENV)/installed-test  ## the checks that take minutes
+	$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/installed-test  ## ruff, lint and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/installed-test  ## pyright on src
+	$(BIN)/pyright
+
+bench: $(VENV)/installed-bench  ## speed against peers; updates the table in the README
+	$(BIN)/python -m benchmarks --readme
+
+clean:  ## remove the virtual environment and caches
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+
+$(VENV)/bin/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/installed-core: $(SOURCES) | $(VENV)/bin/python
+	$(BIN)/python tools/install.py
+	@touch $@
+
+$(VENV)/installed-%: $(SOURCES) | $(VENV)/bin/python
+	$(BIN)/python tools/install.py $*
+	@touch $@

@@ -1,0 +1,5 @@
+"""`python -m triptych`."""
+
+from triptych.lab.cli import app
+
+app()

@@ -1,0 +1,1 @@
+"""Contracts, randomness, the reference table, and numbers with their uncertainty."""

@@ -1,0 +1,49 @@
+"""The corruption of masked-language-model training [li, 2.1.1].
+
+Each position is selected with probability p_m. A selected token is kept with probability p_c,
+replaced by a uniform random word with probability p_r, and by the mask token otherwise. BERT's
+80/10/10 rule is p_c = p_r = 0.1.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from triptych.core.protocols import Rng
+from triptych.core.validation import check_probability
+
+
+class Corrupted(NamedTuple):
+    """tokens: what the network sees. selected: the positions it must predict."""
+
+    tokens: Int[Tensor, "batch length"]
+    selected: Bool[Tensor, "batch length"]
+
+
+def corrupt(
+    tokens: Int[Tensor, "batch length"],
+    rng: Rng,
+    *,
+    words: int,
+    mask_token: int,
+    p_m: float,
+    p_c: float = 0.1,
+    p_r: float = 0.1,
+) -> Corrupted:
+    """Select, then keep, replace or mask, independently at every position.
+
+    `words`: random replacements are uniform on 0..words-1, special tokens excluded.
+    """
+    for name, value in (("p_m", p_m), ("p_c", p_c), ("p_r", p_r), ("p_c + p_r", p_c + p_r)):
+        check_probability(name, value)
+    # One draw per position: not selected, kept, masked, or replaced by word w.
+    probs = torch.tensor(
+        [1 - p_m, p_m * p_c, p_m * max(0.0, 1 - p_c - p_r)] + [p_m * p_r / words] * words,
+        dtype=torch.float64,
+        device=tokens.device,
+    )
+    fate = rng.categorical(probs.log()[None], torch.zeros_like(tokens))
+    seen = torch.where(fate == 2, mask_token, torch.where(fate > 2, fate - 3, tokens))
+    return Corrupted(seen, fate > 0)

@@ -1,0 +1,122 @@
+"""What a structure, a model, a verifier and a source of randomness must be able to do.
+
+Exact structures and trained networks satisfy the *same* protocols: a structure is a perfect
+model, a network is an imperfect structure. Every algorithm runs on the truth first.
+
+Notation
+--------
+x      tokens   Int[Tensor, "batch length"]
+x_≤t   prefix   Int[Tensor, "batch t"]
+m      hidden   Bool[Tensor, "batch length"]     True where the token is not shown
+"""
+
+from typing import Protocol, runtime_checkable
+
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+
+@runtime_checkable
+class Rng(Protocol):
+    """The only door through which randomness enters."""
+
+    def categorical(
+        self,
+        log_probs: Float[Tensor, "*table outcomes"],
+        rows: Int[Tensor, "*batch"] | None = None,
+    ) -> Int[Tensor, "..."]:
+        """One draw per row of `log_probs`; with `rows`, one draw from `log_probs[rows[b]]` per b.
+
+        `rows` is a shortcut for `categorical(log_probs[rows])` that never builds that table:
+        the same law, and the same outcomes from an rng that enumerates.
+        """
+        ...
+
+
+@runtime_checkable
+class Density(Protocol):
+    """A distribution p over token sequences whose probabilities are known."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        """log p(x), -inf outside the support."""
+        ...
+
+
+@runtime_checkable
+class NextToken(Protocol):
+    """An autoregressive oracle: log p(x_{t+1} = · | x_≤t)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def next_token_log_probs(
+        self, prefix: Int[Tensor, "batch t"]
+    ) -> Float[Tensor, "batch vocab"]: ...
+
+
+@runtime_checkable
+class Masked(Protocol):
+    """A masked oracle: log p(x_i = · | the tokens that are shown)."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """Marginal of each position given the shown tokens; a point mass where shown.
+
+        What `tokens` holds at a hidden position is never read.
+        """
+        ...
+
+
+@runtime_checkable
+class Latent(Protocol):
+    """A model with one hidden variable per position: log p(z_t = · | shown)."""
+
+    def posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length states"]: ...
+
+
+@runtime_checkable
+class Structure(Density, NextToken, Masked, Protocol):
+    """A generative model of text that answers every question exactly."""
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]: ...
+
+
+@runtime_checkable
+class Value(Protocol):
+    """A process verifier: log V(x_≤t); a hard verifier answers 0 or -inf."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]: ...
+
+
+@runtime_checkable
+class Decoder(Protocol):
+    """A batch of growing prefixes, each row at its own length: the cursor of every algorithm."""
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]: ...
+
+    def next_log_probs(self) -> Float[Tensor, "batch vocab"]:
+        """log p(· | the prefix of each row)."""
+        ...
+
+    def append(self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"]) -> None: ...
+
+    def rollback(self, counts: Int[Tensor, " batch"]) -> None:
+        """Erase the last `counts[b]` tokens of row b."""
+        ...
+
+    def fork(self, rows: Int[Tensor, " copies"]) -> "Decoder":
+        """A new decoder whose row i is a copy of row `rows[i]`."""
+        ...

@@ -1,0 +1,271 @@
+"""Two sources of randomness: one that samples, one that enumerates.
+
+`TorchRng` draws. `exact_law` runs a program once for every sequence of choices it can make,
+and so turns any sampler with finitely many choices into its exact law.
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.protocols import Rng
+
+_TABLES_KEPT = 4
+_ALIAS_OUTCOMES = 512
+
+
+def _probabilities(log_probs: Float[Tensor, "*table outcomes"]) -> Float[Tensor, "*table outcomes"]:
+    probs = log_probs.exp()
+    off = (probs.sum(-1) - 1).abs()
+    if not (off < 1e-4).all():  # written so that nan fails too
+        worst = off.reshape(-1)[off.reshape(-1).nan_to_num(nan=torch.inf).argmax()].item()
+        raise ValueError(
+            "categorical needs log-probabilities whose exponentials sum to 1 over the last "
+            f"dimension; a row is off by {worst:.3g} (normalise log-weights with log_softmax)"
+        )
+    return probs
+
+
+class _Cumulative(NamedTuple):
+    """flat[row * outcomes + k] = row + P(outcome ≤ k | row): one sorted list for all rows."""
+
+    outcomes: int
+    flat: Float[Tensor, " entries"]
+
+    @classmethod
+    def of(cls, log_probs: Float[Tensor, "rows outcomes"]) -> "_Cumulative":
+        cumulative = _probabilities(log_probs.double()).cumsum(-1)
+        cumulative = cumulative / cumulative[:, -1:]
+        offset = torch.arange(len(cumulative), dtype=torch.float64, device=log_probs.device)
+        return cls(log_probs.shape[-1], (cumulative + offset[:, None]).reshape(-1))
+
+    def draw(self, rows: Int[Tensor, "*batch"], uniform: Tensor) -> Int[Tensor, "*batch"]:
+        place = torch.searchsorted(self.flat, uniform + rows, right=True)
+        # `row + uniform` can round up to row + 1, which is the next row: step back to the last
+        # outcome with mass, where the unrounded value would have landed.
+        spilled = place >= (rows + 1) * self.outcomes
+        if spilled.any():
+            below = rows[spilled] + 1.0
+            below = torch.nextafter(below.double(), torch.zeros_like(below.double()))
+            place[spilled] = torch.searchsorted(self.flat, below, right=True)
+        return place - rows * self.outcomes
+
+
+class _Alias(NamedTuple):
+    """Walker's alias tables: outcome k is kept with probability keep[k], else it is other[k].
+
+    A draw costs a few gathers, five times less than a binary search; building them costs
+    `outcomes` passes over the table, so they are made only for a table that is used again.
+    """
+
+    outcomes: int
+    keep: Float[Tensor, " entries"]
+    other: Int[Tensor, " entries"]
+
+    @classmethod
+    def of(cls, log_probs: Float[Tensor, "rows outcomes"]) -> "_Alias":
+        """The poorest open outcome is closed by the richest, until one is left."""
+        rows, outcomes = log_probs.shape
+        probs = _probabilities(log_probs.double())
+        mass = probs / probs.sum(-1, keepdim=True) * outcomes
+        keep = torch.ones_like(mass)
+        other = torch.arange(outcomes, device=mass.device).repeat(rows, 1)
+        closed = torch.zeros_like(mass, dtype=torch.bool)
+        for _ in range(outcomes - 1):
+            poor = mass.masked_fill(closed, torch.inf).argmin(-1, keepdim=True)
+            rich = mass.masked_fill(closed, -torch.inf).argmax(-1, keepdim=True)
+            has = mass.gather(-1, poor)
+            keep.scatter_(-1, poor, has.clamp(max=1.0))
+            other.scatter_(-1, poor, rich)
+            mass.scatter_add_(-1, rich, has - 1.0)
+            closed.scatter_(-1, poor, True)
+        return cls(outcomes, keep.reshape(-1), other.reshape(-1))
+
+    def draw(self, rows: Int[Tensor, "*batch"], uniform: Tensor) -> Int[Tensor, "*batch"]:
+        """Consumes `uniform`: its whole part after scaling names a column, the rest decides."""
+        scaled = uniform.reshape(-1).mul_(self.outcomes)
+        column = scaled.long()
+        entry = torch.add(column, rows.reshape(-1), alpha=self.outcomes)
+        kept = scaled.frac_() < self.keep.index_select(0, entry)
+        drawn = torch.where(kept, column, self.other.index_select(0, entry))
+        return drawn.reshape(rows.shape)
+
+
+class _Remembered(NamedTuple):
+    """A table seen before, and how to draw from it; `version` tells whether it was changed."""
+
+    source: Tensor
+    version: int
+    table: _Cumulative | _Alias
+
+
+class TorchRng:
+    """Draws with a seeded `torch.Generator` on one device.
+
+    Outcomes of probability 0 are never drawn. The stream depends on the seed, the device and
+    the sequence of calls, and on nothing else.
+    """
+
+    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
+        self.seed = seed
+        self.generator = torch.Generator(device).manual_seed(seed)
+        self._tables: list[_Remembered] = []
+
+    @property
+    def device(self) -> torch.device:
+        return self.generator.device
+
+    def categorical(
+        self,
+        log_probs: Float[Tensor, "*table outcomes"],
+        rows: Int[Tensor, "*batch"] | None = None,
+    ) -> Int[Tensor, "..."]:
+        if log_probs.device.type != self.device.type:
+            raise ValueError(
+                f"this rng draws on {self.device} and the log-probabilities are on "
+                f"{log_probs.device}; make TorchRng(seed, device={str(log_probs.device)!r})"
+            )
+        if rows is None:
+            cumulative = _probabilities(log_probs.double()).cumsum(-1)
+            total = cumulative[..., -1:]
+            target = self._uniform(total.shape) * total
+            target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+            return torch.searchsorted(cumulative, target, right=True)[..., 0]
+        if log_probs.ndim != 2:
+            raise ValueError(
+                f"with `rows`, log_probs must be a table of shape (rows, outcomes); "
+                f"given shape {tuple(log_probs.shape)}"
+            )
+        return self._table(log_probs).draw(rows, self._uniform(rows.shape))
+
+    def _uniform(self, shape: Sequence[int]) -> Float[Tensor, "..."]:
+        return torch.rand(
+            tuple(shape), generator=self.generator, dtype=torch.float64, device=self.device
+        )
+
+    def _table(self, log_probs: Float[Tensor, "rows outcomes"]) -> _Cumulative | _Alias:
+        """How to draw from a table, remembered while the same tensor is used again."""
+        if log_probs.is_inference():  # such a tensor cannot tell whether it was changed
+            return _Cumulative.of(log_probs)
+        version = log_probs._version
+        for place, seen in enumerate(self._tables):
+            if seen.source is log_probs and seen.version == version:
+                if isinstance(seen.table, _Alias) or seen.table.outcomes > _ALIAS_OUTCOMES:
+                    return seen.table
+                self._tables[place] = _Remembered(log_probs, version, _Alias.of(log_probs))
+                return self._tables[place].table
+        table = _Cumulative.of(log_probs)
+        kept = self._tables[: _TABLES_KEPT - 1]
+        self._tables = [_Remembered(log_probs, version, table), *kept]
+        return table
+
+
+class _Fork(Exception):
+    """Raised when a replayed program asks for a choice not yet decided."""
+
+    def __init__(self, probs: list[float]) -> None:
+        self.probs = probs
+
+
+class _ReplayRng:
+    """Answers with decided outcomes in order; a batch is a sequence of single choices."""
+
+    def __init__(self, decided: tuple[int, ...]) -> None:
+        self.decided = decided
+        self.used = 0
+
+    def categorical(
+        self,
+        log_probs: Float[Tensor, "*table outcomes"],
+        rows: Int[Tensor, "*batch"] | None = None,
+    ) -> Int[Tensor, "..."]:
+        probs = _probabilities(log_probs if rows is None else log_probs[rows])
+        shape, flat = probs.shape[:-1], probs.reshape(-1, probs.shape[-1])
+        drawn: list[int] = []
+        for row in flat:
+            if self.used == len(self.decided):
+                raise _Fork(row.tolist())
+            drawn.append(self.decided[self.used])
+            self.used += 1
+        return torch.tensor(drawn, dtype=torch.long, device=log_probs.device).reshape(shape)
+
+
+@dataclass(frozen=True)
+class Law:
+    """An exact finite law.
+
+    probs
+        Outcome -> probability.
+    missing
+        Mass of the branches cut because they fell under `cutoff`; 0 for a program that
+        always stops.
+    """
+
+    probs: dict[Any, float]
+    missing: float = 0.0
+
+    def given(self, condition: Callable[[Any], bool]) -> "Law":
+        """The law conditioned on an event; raises when the event has no mass."""
+        kept = {x: p for x, p in self.probs.items() if condition(x)}
+        mass = sum(kept.values())
+        if mass == 0:
+            raise ValueError("the condition holds on no outcome of this law")
+        return Law({x: p / mass for x, p in kept.items()})
+
+    def total_variation(self, target: "Law | dict[Any, float]") -> float:
+        """½ Σ |p - q| over the union of the supports."""
+        other = target.probs if isinstance(target, Law) else target
+        outcomes = self.probs.keys() | other.keys()
+        return 0.5 * sum(abs(self.probs.get(x, 0.0) - other.get(x, 0.0)) for x in outcomes)
+
+    def expectation(self, f: Callable[[Any], float]) -> float:
+        """Σ p(x) f(x)."""
+        return sum(p * f(x) for x, p in self.probs.items())
+
+
+def exact_law(
+    program: Callable[[Rng], Hashable], *, cutoff: float = 0.0, max_runs: int = 10_000_000
+) -> Law:
+    """The law of `program(rng)`, by depth-first search over its choices.
+
+    `program` must be a function of its choices alone. A program that may run for ever needs a
+    `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`.
+    """
+    probs: dict[Hashable, float] = defaultdict(float)
+    missing = 0.0
+    frontier: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    for _ in range(max_runs):
+        if not frontier:
+            return Law(dict(probs), missing)
+        decided, mass = frontier.pop()
+        if mass < cutoff:
+            missing += mass
+            continue
+        try:
+            probs[program(_ReplayRng(decided))] += mass
+        except _Fork as fork:
+            frontier += [((*decided, k), mass * p) for k, p in enumerate(fork.probs) if p > 0]
+    raise RuntimeError(
+        f"exact_law gave up after {max_runs} runs of the program; "
+        "make the case smaller or pass a cutoff"
+    )
+
+
+def exact_transition_matrix(
+    states: Sequence[Hashable], step: Callable[[Any, Rng], Hashable]
+) -> Float[Tensor, "states states"]:
+    """P[i, j] = probability that `step` moves states[i] to states[j]."""
+    index = {state: i for i, state in enumerate(states)}
+    matrix = torch.zeros(len(states), len(states), dtype=torch.float64)
+    for state, i in index.items():
+        law = exact_law(lambda rng, state=state: step(state, rng))
+        for target, prob in law.probs.items():
+            if target not in index:
+                raise ValueError(f"step moves {state!r} to {target!r}, which is not in `states`")
+            matrix[i, index[target]] += prob
+    return matrix

@@ -1,0 +1,55 @@
+"""Find what can be checked: every module with `examples()`, ours or a user's own file."""
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+
+class Example(NamedTuple):
+    """One entry of some module's `examples()`."""
+
+    module: str
+    name: str
+    value: Any
+
+    @property
+    def label(self) -> str:
+        return f"{self.module}: {self.name}"
+
+
+def package_examples(package: str) -> list[Example]:
+    """All examples of the modules of a package, in the order of their names."""
+    parent = importlib.import_module(package)
+    found: list[Example] = []
+    for info in pkgutil.iter_modules(parent.__path__):
+        found += module_examples(importlib.import_module(f"{package}.{info.name}"), info.name)
+    return found
+
+
+def file_examples(path: Path) -> list[Example]:
+    """The examples of a Python file outside the package."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no such file: {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # dataclasses look their module up by name
+    spec.loader.exec_module(module)
+    found = module_examples(module, path.stem)
+    if not found:
+        raise ImportError(
+            f"{path} has no function examples() returning a dictionary of named structures"
+        )
+    return found
+
+
+def module_examples(module: ModuleType, label: str) -> list[Example]:
+    examples = getattr(module, "examples", None)
+    if examples is None:
+        return []
+    return [Example(label, name, value) for name, value in examples().items()]

@@ -1,0 +1,23 @@
+"""What this machine is: for bug reports and for the record of every run."""
+
+import importlib.metadata
+import os
+import platform
+
+import torch
+
+from triptych import __version__
+
+_PACKAGES = ("torch", "numpy", "scipy", "jaxtyping")
+
+
+def environment() -> dict[str, str]:
+    """Versions, device and threads, as strings."""
+    facts = {"triptych": __version__, "python": platform.python_version()}
+    facts |= {name: importlib.metadata.version(name) for name in _PACKAGES}
+    facts["system"] = f"{platform.system()} {platform.machine()}"
+    facts["cores"] = str(os.cpu_count())
+    facts["threads"] = str(torch.get_num_threads())
+    gpus = [torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count())]
+    facts["gpu"] = ", ".join(gpus) if gpus else "none"
+    return facts

@@ -1,0 +1,106 @@
+"""Run the laws on examples, with progress, and show what came out."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from rich.table import Table
+
+from triptych.core.laws import check_sampler, check_structure
+from triptych.core.samplers import Chain, OneShot
+from triptych.lab.discovery import Example, file_examples, package_examples
+
+PACKAGES = ("triptych.structures",)
+
+
+class LawFinding(NamedTuple):
+    """One law on one example."""
+
+    module: str
+    example: str
+    law: str
+    error: float
+    tolerance: float
+    holds: bool
+    seconds: float
+
+
+def verify_examples(file: Path | None, device: str) -> list[LawFinding]:
+    """The laws of every built-in example, or of those in a user's file."""
+    torch.set_num_threads(1)  # tiny tensors: threads cost more than they give
+    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device {device} was asked for, but torch sees no GPU here")
+    examples = (
+        [example for package in PACKAGES for example in package_examples(package)]
+        if file is None
+        else file_examples(file)
+    )
+    findings: list[LawFinding] = []
+    for number, example in enumerate(examples, 1):
+        if sys.stderr.isatty():
+            print(f"\r\033[K[{number}/{len(examples)}] {example.label}", end="", file=sys.stderr)
+        findings += _verify(example, device)
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    return findings
+
+
+def _verify(example: Example, device: str) -> list[LawFinding]:
+    started = time.perf_counter()
+    if isinstance(example.value, OneShot | Chain):
+        findings = check_sampler(example.value)
+    else:
+        value = example.value if device == "cpu" else example.value.to(device)
+        findings = check_structure(value, device=device)
+    seconds = (time.perf_counter() - started) / max(1, len(findings))
+    return [
+        LawFinding(example.module, example.name, *finding, finding.holds, seconds)
+        for finding in findings
+    ]
+
+
+def print_findings(findings: list[LawFinding]) -> None:
+    """One line per example; a failing law gets its own line."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in ("structure", "example", "laws", "largest error", "seconds"):
+        table.add_column(title, justify="right" if title in ("laws", "seconds") else "left")
+    for module, name in dict.fromkeys((f.module, f.example) for f in findings):
+        mine = [f for f in findings if (f.module, f.example) == (module, name)]
+        held = sum(f.holds for f in mine)
+        exact = [f.error for f in mine if f.tolerance < 1e-3]
+        table.add_row(
+            module,
+            name,
+            f"{held}/{len(mine)}",
+            f"{max(exact, default=0.0):.1e}",
+            f"{sum(f.seconds for f in mine):.1f}",
+            style=None if held == len(mine) else "bold red",
+        )
+        for finding in mine:
+            if not finding.holds:
+                table.add_row(
+                    "", f"FAILS: {finding.law}", "", f"{finding.error:.1e}", "", style="bold red"
+                )
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    console.print(table)
+    held = sum(finding.holds for finding in findings)
+    console.print(f"\n{held} of {len(findings)} laws hold.", highlight=False)
+
+
+def describe_structures() -> list[dict[str, Any]]:
+    """Name, first line of the documentation and examples of every structure."""
+    import importlib
+
+    rows: dict[str, dict[str, Any]] = {}
+    for package in PACKAGES:
+        for example in package_examples(package):
+            module = importlib.import_module(f"{package}.{example.module}")
+            about = (module.__doc__ or "").strip().splitlines()[0]
+            row = rows.setdefault(
+                example.module, {"structure": example.module, "about": about, "examples": []}
+            )
+            row["examples"].append(example.name)
+    return [row | {"examples": ", ".join(row["examples"])} for row in rows.values()]

@@ -1,0 +1,420 @@
+"""Balanced brackets of k types, depth at most D [li, 2.2.1 and 3.2.1].
+
+A string is grown by one of three moves: open a bracket, close the innermost open one, or end.
+The moves depend on the position t and the depth d only, and an opened bracket has type j with
+probability type_probs[j]. Three laws of the thesis are such tables of moves:
+
+    prefixes       [li, (2.39)]         the first N tokens of endless strings
+    complete       [li, 2.2.3]          whole strings, conditioned on their length
+    fixed_length   [li, (3.3)-(3.4)]    strings of exactly N tokens, as Remark 3.2.1 grows them
+
+The open brackets form a stack; given all tokens it is known, given some it is a hidden state,
+and message passing over the tree of stacks answers every masked question exactly.
+
+Tokens: type j opens with 2j and closes with 2j + 1; the end token, where a law ends, is 2k.
+
+Notation
+--------
+k   types      D   max_depth      N   length      q   probability to open where both moves are free
+moves[t, d] = probabilities of (open, close, end) with t tokens written and d brackets open
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.logspace import with_point_masses
+from triptych.core.protocols import Rng
+from triptych.core.validation import (
+    check_count,
+    check_distributions,
+    check_prefix,
+    check_same_device,
+    check_sequences,
+    check_tokens,
+    moved_to,
+    raise_if_impossible,
+)
+from triptych.structures.bracket_moves import (
+    CLOSE,
+    END,
+    OPEN,
+    check_open_probability,
+    conditioned,
+    depth_for,
+    equal_types,
+    free_moves,
+)
+from triptych.structures.stacks import StackMessages, stack_messages, tree_of_stacks
+
+BRACKETS = ("[]", "()", "{}", "<>")
+
+
+class DyckError(IntEnum):
+    """Why a token cannot follow its prefix."""
+
+    NONE = 0
+    UNMATCHED_CLOSE = 1  # closes although nothing is open
+    WRONG_CLOSE = 2  # closes a bracket of another type than the innermost open one
+    TOO_DEEP = 3  # opens beyond the depth bound
+    TOO_LATE = 4  # opens a bracket that no remaining position can close
+    PREMATURE_END = 5  # ends with open brackets, or before the shortest length
+    AFTER_END = 6  # anything but the end token after it
+
+
+class Parse(NamedTuple):
+    """What a parser knows after reading each row up to its first error.
+
+    log_prob   log-probability of the row, -inf from an error on
+    depth      open brackets
+    stack      stack[b, i] is the type of the i-th open bracket, outermost first
+    ended      the end token was read
+    error      kind of the first error (DyckError)
+    position   where that error is, or the number of tokens read
+    """
+
+    log_prob: Float[Tensor, " batch"]
+    depth: Int[Tensor, " batch"]
+    stack: Int[Tensor, "batch max_depth"]
+    ended: Bool[Tensor, " batch"]
+    error: Int[Tensor, " batch"]
+    position: Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dyck:
+    """Brackets grown by a table of moves; use the constructors for the laws of the thesis.
+
+    Worked value: prefixes of Dyck with k = 2, D = 2, q = ¼. p("[(") = ½ · (¼·½) = 1/16, and
+    p("[(" then ")]") = 1/16 · 1 · ¾ = 3/64: at depth 2 the bracket must close, at depth 1 it
+    closes with probability 1 - q.
+    """
+
+    type_probs: Float[Tensor, " types"]
+    moves: Float[Tensor, "length depths 3"]
+
+    def __post_init__(self) -> None:
+        check_distributions("type_probs", self.type_probs)
+        check_distributions("moves", self.moves)
+        check_same_device(type_probs=self.type_probs, moves=self.moves)
+        if not (self.type_probs > 0).all():
+            raise ValueError("every bracket type needs a positive probability; drop the others")
+        check_count("length", self.length, at_least=1)
+        check_count("max_depth", self.max_depth, at_least=1)
+        closed = torch.zeros((self.length,), dtype=torch.float64, device=self.device)
+        if not torch.equal(self.moves[:, -1, OPEN], closed):
+            raise ValueError("moves at the largest depth must have probability 0 to open")
+        if not torch.equal(self.moves[:, 0, CLOSE], closed):
+            raise ValueError("moves at depth 0 must have probability 0 to close")
+        if self.moves[:, 1:, END].any():
+            raise ValueError("moves at depth > 0 must have probability 0 to end")
+
+    def __repr__(self) -> str:
+        ends = ", ends" if self.ends else ""
+        return f"Dyck(types={self.types}, max_depth={self.max_depth}, length={self.length}{ends})"
+
+    @property
+    def types(self) -> int:
+        return self.type_probs.shape[0]
+
+    @property
+    def length(self) -> int:
+        return self.moves.shape[0]
+
+    @property
+    def max_depth(self) -> int:
+        return self.moves.shape[1] - 1
+
+    @property
+    def ends(self) -> bool:
+        """Whether strings end before `length`, so that there is an end token."""
+        return bool(self.moves[:, 0, END].any())
+
+    @property
+    def vocab_size(self) -> int:
+        return 2 * self.types + int(self.ends)
+
+    @property
+    def end_token(self) -> int | None:
+        return 2 * self.types if self.ends else None
+
+    @property
+    def device(self) -> torch.device:
+        return self.moves.device
+
+    def to(self, device: torch.device | str) -> "Dyck":
+        return moved_to(self, device)
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def prefixes(
+        cls,
+        types: int,
+        max_depth: int,
+        length: int,
+        *,
+        q: float,
+        device: torch.device | str = "cpu",
+    ) -> "Dyck":
+        """The law (2.39) on Dyck_{k,D,N}: open at depth 0, close at depth D, else open with q."""
+        check_open_probability(q)
+        moves = free_moves(max_depth, q).expand(length, -1, -1).clone()
+        return cls(equal_types(types).to(device), moves.to(device))
+
+    @classmethod
+    def complete(
+        cls,
+        types: int,
+        max_depth: int,
+        length: int,
+        *,
+        q: float,
+        stop: float = 0.5,
+        min_length: int = 2,
+        device: torch.device | str = "cpu",
+    ) -> "Dyck":
+        """Whole strings: at depth 0 end with probability `stop`, else as `prefixes`.
+
+        Conditioned on min_length..length tokens, as if longer and shorter strings were thrown
+        away; the end token fills the rest.
+        """
+        check_open_probability(q)
+        if not 0 < stop < 1:
+            raise ValueError(f"stop is {stop}; it must lie strictly between 0 and 1")
+        step = free_moves(max_depth, q)
+        step[0] = torch.tensor([1 - stop, 0.0, stop], dtype=torch.float64)
+        final = torch.zeros(max_depth + 1, dtype=torch.float64)
+        final[0] = stop
+        weights = step.expand(length, -1, -1).clone()
+        weights[:min_length, 0, END] = 0.0
+        moves = conditioned(weights, final, f"{min_length}..{length} tokens")
+        return cls(equal_types(types).to(device), moves.to(device))
+
+    @classmethod
+    def fixed_length(
+        cls,
+        length: int,
+        *,
+        type_probs: Float[Tensor, " types"],
+        q: float,
+        max_depth: int | None = None,
+        device: torch.device | str = "cpu",
+    ) -> "Dyck":
+        """Strings of exactly `length` tokens, grown as in Remark 3.2.1 of the thesis.
+
+        At depth 0 open; when every remaining position is needed, close; else open with q.
+        The thesis' p is type_probs = (p, 1 - p). `max_depth` adds a depth bound (the authors'
+        data has 12). Equation (3.4) as printed is another law: see `fixed_length_printed`.
+        """
+        bound = depth_for(length, max_depth)
+        check_open_probability(q)
+        moves = free_moves(bound, q).expand(length, -1, -1).clone()
+        for t in range(length):
+            remaining = length - t
+            moves[t, min(remaining, bound) :] = torch.tensor([0.0, 1.0, 0.0]).double()
+        moves[:, 0] = torch.tensor([1.0, 0.0, 0.0]).double()
+        return cls(type_probs.to(device), moves.to(device))
+
+    @classmethod
+    def fixed_length_printed(
+        cls,
+        length: int,
+        *,
+        type_probs: Float[Tensor, " types"],
+        q: float,
+        device: torch.device | str = "cpu",
+    ) -> "Dyck":
+        """The law that (3.3)-(3.4) print, where forced closings also count a factor 1 - q.
+
+        Every string then has (1 - q)^(N/2), so q only weighs brackets opened at depth ≥ 1.
+        With N = 4 and one type, p("(())") = q / (1 + q), while Remark 3.2.1's process has q.
+        """
+        bound = depth_for(length, None)
+        check_open_probability(q)
+        weights = free_moves(bound, q).expand(length, -1, -1).clone()
+        weights[:, 1:, CLOSE] = 1 - q
+        final = torch.zeros(bound + 1, dtype=torch.float64)
+        final[0] = 1.0
+        moves = conditioned(weights, final, f"exactly {length} tokens")
+        return cls(type_probs.to(device), moves.to(device))
+
+    # ------------------------------------------------------------------ reading strings
+
+    def parse(self, tokens: Int[Tensor, "batch t"]) -> Parse:
+        """Read every row up to its first error (a move of probability 0), all rows at once."""
+        check_tokens(tokens, self.vocab_size)
+        batch, length = tokens.shape
+        if length > self.length:
+            raise ValueError(f"{length} tokens; strings of this law have {self.length}")
+        zeros = torch.zeros(batch, dtype=torch.long, device=tokens.device)
+        depth, error, position = zeros, zeros.clone(), torch.full_like(zeros, length)
+        log_prob = torch.zeros(batch, dtype=torch.float64, device=tokens.device)
+        stack = torch.zeros((batch, self.max_depth), dtype=torch.long, device=tokens.device)
+        ended = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
+        log_moves, log_types = self.moves.log(), self.type_probs.log()
+        for t in range(length):
+            token = tokens[:, t]
+            move = torch.where(token == 2 * self.types, END, token % 2)
+            kind = (token // 2).clamp(max=self.types - 1)
+            step = log_moves[t, depth, move] + log_types[kind].where(move == OPEN, 0.0)
+            step = torch.where(ended, torch.where(move == END, 0.0, -torch.inf), step)
+            top = stack.gather(1, (depth - 1).clamp(min=0)[:, None])[:, 0]
+            mismatch = ~ended & (move == CLOSE) & (depth > 0) & (top != kind)
+            step = step.masked_fill(mismatch, -torch.inf)
+
+            alive = error == 0
+            wrong = alive & torch.isneginf(step)
+            error = torch.where(wrong, self._error_kind(move, depth, ended, mismatch), error)
+            position = torch.where(wrong, t, position)
+            log_prob = log_prob + step.where(alive, 0.0)
+
+            go = alive & ~wrong & ~ended
+            opening, closing = go & (move == OPEN), go & (move == CLOSE)
+            place = depth.clamp(max=self.max_depth - 1)[:, None]
+            pushed = torch.where(opening[:, None], kind[:, None], stack.gather(1, place))
+            stack = stack.scatter(1, place, pushed)
+            depth = depth + opening.long() - closing.long()
+            ended = ended | (go & (move == END))
+        return Parse(log_prob, depth, stack, ended, error, position)
+
+    def _error_kind(
+        self,
+        move: Int[Tensor, " batch"],
+        depth: Int[Tensor, " batch"],
+        ended: Bool[Tensor, " batch"],
+        mismatch: Bool[Tensor, " batch"],
+    ) -> Int[Tensor, " batch"]:
+        """Which error a move of probability 0 is."""
+        too_deep = (depth == self.max_depth) & (move == OPEN)
+        kind = torch.where(move == OPEN, DyckError.TOO_LATE, DyckError.PREMATURE_END)
+        kind = torch.where(move == CLOSE, DyckError.UNMATCHED_CLOSE, kind)
+        kind = torch.where(too_deep, DyckError.TOO_DEEP, kind)
+        kind = torch.where(mismatch, DyckError.WRONG_CLOSE, kind)
+        return torch.where(ended, DyckError.AFTER_END, kind)
+
+    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
+        """The process verifier: can this prefix be completed to a string of the language?"""
+        return self.parse(prefix).error == DyckError.NONE
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        """0 where `completable`, -inf elsewhere."""
+        possible = self.completable(prefix)
+        return torch.zeros_like(possible, dtype=torch.float64).masked_fill(~possible, -torch.inf)
+
+    def text(self, tokens: Int[Tensor, "batch t"]) -> list[str]:
+        """Rows as brackets; a dot for the end token."""
+        check_tokens(tokens, self.vocab_size)
+        letters = self._letters()
+        return ["".join(letters[token] for token in row) for row in tokens.tolist()]
+
+    def tokens(self, *texts: str) -> Int[Tensor, "batch t"]:
+        """The inverse of `text`, for strings of equal length."""
+        letters = self._letters()
+        for text in texts:
+            unknown = set(text) - set(letters)
+            if unknown:
+                raise ValueError(f"{unknown.pop()!r} is none of {''.join(letters)!r}")
+        if len({len(text) for text in texts}) > 1:
+            raise ValueError("strings of different lengths do not fit one tensor")
+        rows = [[letters.index(letter) for letter in text] for text in texts]
+        return torch.tensor(rows, dtype=torch.long, device=self.device)
+
+    def _letters(self) -> str:
+        if self.types > len(BRACKETS):
+            raise ValueError(f"there are letters for {len(BRACKETS)} types, not {self.types}")
+        return "".join(BRACKETS[: self.types]) + ("." if self.ends else "")
+
+    # ------------------------------------------------------------------ exact answers
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        check_sequences(tokens, self.vocab_size, self.length)
+        return self.parse(tokens).log_prob
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        parse = self.parse(prefix)
+        raise_if_impossible(parse.log_prob, "the prefix")
+        top = parse.stack.gather(1, (parse.depth - 1).clamp(min=0)[:, None])[:, 0]
+        return self._next(prefix.shape[1], parse.depth, top, parse.ended).log()
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        return with_point_masses(self._messages(tokens, hidden).token.log(), tokens, hidden)
+
+    def posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length states"]:
+        """log p(stack after position t | shown), stacks as in `stacks.tree_of_stacks`; the last
+        state is "ended"."""
+        return self._messages(tokens, hidden).state.log()
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        log_types = self.type_probs.log()[None]
+        everyone = torch.zeros(n, dtype=torch.long, device=self.device)
+        depth, ended = everyone, everyone.bool()
+        stack = torch.zeros((n, self.max_depth), dtype=torch.long, device=self.device)
+        tokens = torch.empty((n, self.length), dtype=torch.long, device=self.device)
+        for t in range(self.length):
+            move = torch.full_like(everyone, END)
+            move[~ended] = rng.categorical(self.moves[t].log(), depth[~ended])
+            opening, closing = move == OPEN, move == CLOSE
+            kind = torch.zeros_like(everyone)
+            kind[opening] = rng.categorical(log_types, everyone[opening])
+            top = stack.gather(1, (depth - 1).clamp(min=0)[:, None])[:, 0]
+            token = torch.where(opening, 2 * kind, 2 * top + 1)
+            tokens[:, t] = torch.where(move == END, 2 * self.types, token)
+            place = depth.clamp(max=self.max_depth - 1)[:, None]
+            pushed = torch.where(opening[:, None], kind[:, None], stack.gather(1, place))
+            stack = stack.scatter(1, place, pushed)
+            depth = depth + opening.long() - closing.long()
+            ended = ended | (move == END)
+        return tokens
+
+    # ------------------------------------------------------------------ inside
+
+    def _next(
+        self,
+        t: int,
+        depth: Int[Tensor, " batch"],
+        top: Int[Tensor, " batch"],
+        ended: Bool[Tensor, " batch"],
+    ) -> Float[Tensor, "batch vocab"]:
+        """Probability of every token with t written, for a depth and an innermost bracket."""
+        batch = len(depth)
+        moves = self.moves[t, depth]  # batch 3
+        probs = torch.zeros((batch, 2 * self.types + 1), dtype=torch.float64, device=self.device)
+        probs[:, 0:-1:2] = moves[:, OPEN, None] * self.type_probs
+        probs.scatter_(1, 2 * top[:, None] + 1, moves[:, CLOSE, None])
+        probs[:, -1] = moves[:, END]
+        over = torch.zeros_like(probs)
+        over[:, -1] = 1.0
+        return torch.where(ended[:, None], over, probs)[:, : self.vocab_size]
+
+    def _messages(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> StackMessages:
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tree = tree_of_stacks(self.types, self.max_depth, self.device)
+        messages = stack_messages(self.moves, self.type_probs, tree, tokens, hidden)
+        raise_if_impossible(messages.log_evidence, "what is shown")
+        return messages._replace(token=messages.token[..., : self.vocab_size])
+
+
+def examples() -> dict[str, Dyck]:
+    half = torch.tensor([0.2, 0.8], dtype=torch.float64)
+    one = torch.tensor([1.0], dtype=torch.float64)
+    return {
+        "prefixes": Dyck.prefixes(types=2, max_depth=2, length=5, q=0.3),
+        "prefixes of one type": Dyck.prefixes(types=1, max_depth=3, length=7, q=0.6),
+        "complete": Dyck.complete(types=2, max_depth=2, length=6, q=0.5),
+        "complete, one depth": Dyck.complete(1, 1, 5, q=0.5, stop=0.3, min_length=0),
+        "fixed length": Dyck.fixed_length(6, type_probs=half, q=0.5),
+        "fixed length, depth 1": Dyck.fixed_length(6, type_probs=half, q=0.4, max_depth=1),
+        "fixed length as printed": Dyck.fixed_length_printed(8, type_probs=one, q=0.25),
+    }

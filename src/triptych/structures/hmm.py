@@ -1,0 +1,368 @@
+"""Hidden Markov model: the data of head and prompt tuning [wei, 3].
+
+    p(x) = Σ_z π(z_1) W(z_1, x_1) Π_t A(z_{t-1}, z_t) W(z_t, x_t)
+
+The *embedding model* G of [wei, B] is message passing over arbitrary nonnegative vectors in
+place of emission rows, so that a soft prompt is a fake token.
+
+Notation
+--------
+z_t in 0..states-1   hidden state     π   initial      [states], the law of z_1
+x_t in 0..vocab-1    token            A   transition   [states, states], A[i, j] = P(j | i)
+                                      W   emission     [states, vocab]
+The papers write the transposes: their A is ours transposed, their W has shape [vocab, states].
+Their H_0, the state before the first token, is our z_1 with the first token hidden.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.logspace import log_matmul, with_point_masses
+from triptych.core.protocols import Rng
+from triptych.core.validation import (
+    check_count,
+    check_distributions,
+    check_prefix,
+    check_same_device,
+    check_sequences,
+    check_shape,
+    moved_to,
+    raise_if_impossible,
+)
+from triptych.structures import chain
+
+_TOKENS_PER_CHUNK = 2**18
+
+
+class Drawn(NamedTuple):
+    """Tokens with the hidden states that emitted them."""
+
+    tokens: Int[Tensor, "n length"]
+    states: Int[Tensor, "n length"]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HMM:
+    """A hidden Markov model on sequences of `length` tokens.
+
+    Worked value: π = (½, ½), A = [[¾, ¼], [¼, ¾]], W = [[1, 0], [½, ½]], length 2:
+    p(x = 0, 1) = ½·1·¼·½ + ½·½·¾·½ = 5/32.
+    """
+
+    initial: Float[Tensor, " states"]
+    transition: Float[Tensor, "states states"]
+    emission: Float[Tensor, "states vocab"]
+    length: int
+
+    def __post_init__(self) -> None:
+        states = len(self.initial)
+        because = f"an HMM with {states} initial probabilities"
+        check_shape("transition", self.transition, (states, states), because)
+        check_shape("emission", self.emission, (states, self.emission.shape[-1]), because)
+        check_distributions("initial", self.initial)
+        check_distributions("transition", self.transition)
+        check_distributions("emission", self.emission)
+        check_same_device(initial=self.initial, transition=self.transition, emission=self.emission)
+        check_count("length", self.length, at_least=1)
+
+    def __repr__(self) -> str:
+        return f"HMM(states={self.states}, vocab={self.vocab_size}, length={self.length})"
+
+    @property
+    def vocab_size(self) -> int:
+        return self.emission.shape[1]
+
+    @property
+    def states(self) -> int:
+        return self.initial.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.initial.device
+
+    def to(self, device: torch.device | str) -> "HMM":
+        return moved_to(self, device)
+
+    def with_length(self, length: int) -> "HMM":
+        """The same chain on sequences of another length."""
+        return replace(self, length=length)
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def random(
+        cls,
+        states: int,
+        vocab: int,
+        length: int,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> "HMM":
+        """Rows of π, A and W drawn from a flat Dirichlet."""
+        draw = np.random.default_rng(seed)
+        return cls._from_numpy(
+            draw.dirichlet(np.ones(states)),
+            draw.dirichlet(np.ones(states), size=states),
+            draw.dirichlet(np.ones(vocab), size=states),
+            length,
+            device,
+        )
+
+    @classmethod
+    def random_permutation_mixture(
+        cls,
+        states: int,
+        vocab: int,
+        length: int,
+        *,
+        seed: int,
+        initial_temperature: float = 10.0,
+        transition_temperature: float = 0.01,
+        emission_temperature: float = 0.01,
+        device: torch.device | str = "cpu",
+    ) -> "HMM":
+        """The random HMM of the experiments [wei, D]: A mixes `states` random permutations.
+
+        Logits are uniform on an interval of width 1 and softmaxed at the given temperatures:
+        π is nearly uniform, rows of W nearly one-hot, A doubly stochastic. The order of draws
+        is the one of the authors' experiments, so that a seed names the same HMM.
+        """
+        draw = np.random.RandomState(seed)
+        initial = softmax(draw.rand(states) - 0.5, initial_temperature)
+        transition = permutation_mixture(states, states, transition_temperature, draw)
+        emission = softmax(draw.rand(states, vocab) - 0.5, emission_temperature)
+        return cls._from_numpy(initial, transition, emission, length, device)
+
+    @classmethod
+    def random_sparse(
+        cls,
+        states: int,
+        vocab: int,
+        length: int,
+        *,
+        seed: int,
+        successors: int = 2,
+        device: torch.device | str = "cpu",
+    ) -> "HMM":
+        """Every state has exactly `successors` successors; the chain is ergodic.
+
+        For the relaxed non-degeneracy of [wei, Assumption 3.5], which asks that the states
+        reachable in one step from a set B be few. One successor is the next state on a random
+        cycle through all states, the others are random; the first state of the cycle has
+        itself among its successors, so the chain is aperiodic. Weights are flat Dirichlet.
+        """
+        check_count("successors", successors, at_least=2 if states > 1 else 1)
+        if successors > states:
+            raise ValueError(f"{successors} successors of {states} states: at most {states}")
+        draw = np.random.default_rng(seed)
+        cycle = draw.permutation(states)
+        transition = np.zeros((states, states))
+        for place, state in enumerate(cycle):
+            follower = cycle[(place + 1) % states]
+            chosen = [follower] if place or states == 1 else [follower, state]
+            others = draw.permutation(np.setdiff1d(np.arange(states), chosen))
+            chosen = np.concatenate([chosen, others])[:successors].astype(int)
+            transition[state, chosen] = draw.dirichlet(np.ones(successors))
+        return cls._from_numpy(
+            draw.dirichlet(np.ones(states)),
+            transition,
+            draw.dirichlet(np.ones(vocab), size=states),
+            length,
+            device,
+        )
+
+    @classmethod
+    def _from_numpy(
+        cls,
+        initial: np.ndarray,
+        transition: np.ndarray,
+        emission: np.ndarray,
+        length: int,
+        device: torch.device | str,
+    ) -> "HMM":
+        parts = [torch.tensor(p, dtype=torch.float64) for p in (initial, transition, emission)]
+        return cls(*(part.to(device) for part in parts), length=length)
+
+    def stationary(self) -> Float[Tensor, " states"]:
+        """The law s with s A = s: the limit of P[z_t] for an ergodic chain."""
+        states = self.states
+        eye = torch.eye(states, dtype=torch.float64, device=self.device)
+        ones = torch.ones(1, states, dtype=torch.float64, device=self.device)
+        system = torch.cat([self.transition.T - eye, ones])
+        right = torch.zeros(states + 1, 1, dtype=torch.float64, device=self.device)
+        right[-1] = 1.0
+        law = torch.linalg.lstsq(system, right).solution[:, 0].clamp(min=0.0)
+        return law / law.sum()
+
+    # ------------------------------------------------------------------ exact answers
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        check_sequences(tokens, self.vocab_size, self.length)
+        return self._filter(tokens).log_evidence
+
+    def posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length states"]:
+        """log p(z_t = · | the tokens that are shown)."""
+        return self._smooth(tokens, hidden, None)
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        predicted = self._smooth(tokens, hidden, self.emission)
+        return with_point_masses(predicted, tokens, hidden)
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        log_evidence, log_next = self._filter(prefix)
+        raise_if_impossible(log_evidence, "the prefix")
+        return log_matmul(log_next[:, None], self.emission.log())[:, 0]
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        tokens = self._empty_tokens(n)
+        for chunk, _, emitted in self._sample_chunks(n, rng):
+            tokens[:, chunk] = emitted.T
+        return tokens
+
+    def sample_with_states(self, n: int, rng: Rng) -> Drawn:
+        """Tokens and the states behind them; the same tokens as `sample` from the same rng."""
+        drawn = Drawn(self._empty_tokens(n), self._empty_tokens(n))
+        for chunk, states, emitted in self._sample_chunks(n, rng):
+            drawn.states[:, chunk] = states.T
+            drawn.tokens[:, chunk] = emitted.T
+        return drawn
+
+    def _empty_tokens(self, n: int) -> Int[Tensor, "n length"]:
+        return torch.empty((n, self.length), dtype=torch.long, device=self.device)
+
+    def _sample_chunks(self, n: int, rng: Rng) -> Iterator[tuple[slice, Tensor, Tensor]]:
+        """(positions, states, tokens) with states and tokens laid out position first.
+
+        Every step moves all n rows at once; tokens are emitted for a cache-sized run of steps.
+        """
+        log_transition, log_emission = self.transition.log(), self.emission.log()
+        everyone = torch.zeros(n, dtype=torch.long, device=self.device)
+        state = rng.categorical(self.initial.log()[None], everyone)
+        steps = max(1, _TOKENS_PER_CHUNK // max(1, n))
+        for first in range(0, self.length, steps):
+            run: list[Tensor] = []
+            for t in range(first, min(first + steps, self.length)):
+                if t > 0:
+                    state = rng.categorical(log_transition, state)
+                run.append(state)
+            states = torch.stack(run)
+            yield slice(first, first + len(run)), states, rng.categorical(log_emission, states)
+
+    # ------------------------------------------------------------------ the embedding model
+
+    def embed(
+        self,
+        tokens: Int[Tensor, "batch t"],
+        hidden: Bool[Tensor, "batch t"] | None = None,
+    ) -> Float[Tensor, "batch t states"]:
+        """Proper embeddings e(x) = W[:, x]; a hidden token embeds as all ones."""
+        if hidden is None:
+            hidden = torch.zeros_like(tokens, dtype=torch.bool)
+        check_sequences(tokens, self.vocab_size, tokens.shape[1], hidden)
+        return self._evidence_table()[self._symbols(tokens, hidden)]
+
+    def state_messages(
+        self, vectors: Float[Tensor, "batch t states"]
+    ) -> Float[Tensor, "batch t states"]:
+        """τ_i / |τ_i| of [wei, (B.1)]: p(z_i | all soft tokens but the i-th), 0 where |τ_i| = 0.
+
+        Differentiable in `vectors`, which may have any length and any nonnegative entries.
+        """
+        check_soft_tokens(vectors, self.states)
+        before, after, _, _ = chain.scaled_messages(self.initial, self.transition, vectors)
+        joint = before * after
+        total = joint.sum(-1, keepdim=True)
+        return joint / torch.where(total > 0, total, torch.ones_like(total))
+
+    def soft_masked_probs(
+        self, vectors: Float[Tensor, "batch t states"]
+    ) -> Float[Tensor, "batch t vocab"]:
+        """G_i(v) = W τ_i / |τ_i|: the embedding model of [wei, B]; 0 where the mass is 0.
+
+        On proper embeddings, G_i(e(x)) = p(x_i = · | every other token).
+        """
+        return self.state_messages(vectors) @ self.emission
+
+    # ------------------------------------------------------------------ inside
+
+    def _evidence_table(self) -> Float[Tensor, "symbols states"]:
+        """Row x: the emission column of token x. Last row: ones, for a hidden token."""
+        return torch.cat([self.emission.T, torch.ones_like(self.initial)[None]])
+
+    def _symbols(self, tokens: Tensor, hidden: Tensor) -> Int[Tensor, "batch t"]:
+        return torch.where(hidden, self.vocab_size, tokens)
+
+    def _filter(self, tokens: Int[Tensor, "batch t"]) -> chain.Filtered:
+        return chain.filter_forward(self.initial, self.transition, self.emission.T, tokens)
+
+    def _smooth(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        hidden: Bool[Tensor, "batch length"],
+        readout: Float[Tensor, "states outcomes"] | None,
+    ) -> Float[Tensor, "batch length outcomes"]:
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        smoothed = chain.smooth(
+            self.initial,
+            self.transition,
+            self._evidence_table(),
+            self._symbols(tokens, hidden),
+            readout,
+        )
+        raise_if_impossible(smoothed.log_evidence, "what is shown")
+        return smoothed.log_probs
+
+
+def check_soft_tokens(vectors: Float[Tensor, "batch t states"], states: int) -> None:
+    if vectors.shape[-1] != states:
+        raise ValueError(
+            f"soft tokens have {vectors.shape[-1]} entries; this model has {states} states"
+        )
+    if not (vectors >= 0).all():
+        raise ValueError("soft tokens must be nonnegative numbers: one of them is negative or nan")
+
+
+def permutation_mixture(
+    states: int, permutations: int, temperature: float, draw: np.random.RandomState
+) -> np.ndarray:
+    """Σ_i m_i P_i with m = softmax(logits / temperature) and P_i random permutations."""
+    weights = softmax(draw.rand(permutations) - 0.5, temperature)
+    transition = np.zeros((states, states))
+    for weight in weights:
+        transition += weight * np.eye(states)[draw.permutation(states)]
+    return transition
+
+
+def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
+    scaled = np.exp((logits - logits.max(-1, keepdims=True)) / temperature)
+    return scaled / scaled.sum(-1, keepdims=True)
+
+
+def examples() -> dict[str, HMM]:
+    """Small enough to be checked against `core.table.Table`."""
+    zeros = HMM(
+        torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64),
+        torch.tensor([[0.0, 0.5, 0.5], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]], dtype=torch.float64),
+        torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.25, 0.75]], dtype=torch.float64),
+        length=5,
+    )
+    return {
+        "two states": HMM.random(states=2, vocab=3, length=4, seed=0),
+        "one state": HMM.random(states=1, vocab=2, length=3, seed=1),
+        "more states than tokens": HMM.random(states=5, vocab=2, length=5, seed=2),
+        "permutation mixture": HMM.random_permutation_mixture(4, 3, 4, seed=3),
+        "sparse": HMM.random_sparse(4, 2, 5, seed=4),
+        "zeros everywhere": zeros,
+    }

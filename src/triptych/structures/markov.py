@@ -1,0 +1,81 @@
+"""First-order Markov chain over tokens: an HMM whose states are shown.
+
+    p(x) = π(x_1) Π_t A(x_{t-1}, x_t)
+
+Notation
+--------
+π   initial      [vocab]
+A   transition   [vocab, vocab], A[x, y] = p(x_t = y | x_{t-1} = x)
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.protocols import Rng
+from triptych.core.validation import moved_to
+from triptych.structures.hmm import HMM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Markov:
+    """A Markov chain on sequences of `length` tokens.
+
+    Worked value: π = (¼, ¾), A = [[0.9, 0.1], [0.3, 0.7]]: p(x = 1, 0, 0) = ¾·0.3·0.9 = 0.2025.
+    """
+
+    initial: Float[Tensor, " vocab"]
+    transition: Float[Tensor, "vocab vocab"]
+    length: int
+
+    def __post_init__(self) -> None:
+        self._hmm  # noqa: B018  (building it validates the fields)
+
+    def __repr__(self) -> str:
+        return f"Markov(vocab={self.vocab_size}, length={self.length})"
+
+    @property
+    def vocab_size(self) -> int:
+        return self.initial.shape[0]
+
+    def to(self, device: torch.device | str) -> "Markov":
+        return moved_to(self, device)
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        return self._hmm.log_prob(tokens)
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        return self._hmm.next_token_log_probs(prefix)
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        return self._hmm.masked_log_probs(tokens, hidden)
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        return self._hmm.sample(n, rng)
+
+    @cached_property
+    def _hmm(self) -> HMM:
+        return HMM(
+            self.initial,
+            self.transition,
+            torch.eye(len(self.initial)).to(self.initial),
+            self.length,
+        )
+
+
+def examples() -> dict[str, Markov]:
+    sticky = torch.tensor([[0.9, 0.1], [0.3, 0.7]], dtype=torch.float64)
+    absorbing = torch.tensor(
+        [[0.5, 0.5, 0.0], [0.0, 0.2, 0.8], [0.0, 0.0, 1.0]], dtype=torch.float64
+    )
+    return {
+        "sticky": Markov(torch.tensor([0.25, 0.75], dtype=torch.float64), sticky, length=3),
+        "absorbing": Markov(
+            torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64), absorbing, length=4
+        ),
+    }

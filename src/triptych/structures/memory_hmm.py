@@ -1,0 +1,379 @@
+"""HMM with a persistent memory of N cells [wei, 4].
+
+A memory m = (m_1, …, m_N) is drawn once and never changes. The hidden state h_t = (j_t, s_t) is
+a Markov chain over a cell index and a syntax state; the token depends on the cell it points at:
+
+    p(x) = Σ_m P(m) Σ_h π(h_1) Π_t A(h_{t-1}, h_t) Π_t W(m_{j_t}, j_t, s_t, x_t)
+
+Since the memory does not move, inference conditions on each of the |M|^N assignments, as a
+batch of ordinary chains over the |H| = N |S| hidden states, and mixes. The lifted chain over
+(m, h), which the soft prompts of [wei, C.2] need, is never built as a matrix.
+
+Notation
+--------
+P   memory       [values, …, values], one axis per cell: the joint law of the memory
+π   initial      [hidden], the law of h_1; h = j * syntax + s
+A   transition   [hidden, hidden]
+W   emission     [values, cells, syntax, vocab]
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.logspace import log_normalise, with_point_masses
+from triptych.core.protocols import Rng
+from triptych.core.table import all_sequences
+from triptych.core.validation import (
+    check_count,
+    check_distributions,
+    check_prefix,
+    check_same_device,
+    check_sequences,
+    check_shape,
+    moved_to,
+    raise_if_impossible,
+)
+from triptych.structures import chain
+from triptych.structures.hmm import HMM, check_soft_tokens, permutation_mixture, softmax
+
+_ROWS_AT_ONCE = 2**22  # rows x assignments x positions of one block
+
+
+class Posteriors(NamedTuple):
+    """Everything the shown tokens say about the latent variables, as probabilities.
+
+    memory[b, m_1, …, m_N]        p(m | shown)
+    hidden[b, t, j, s]            p(h_t = (j, s) | shown)
+    addressed[b, t, value, j, s]  p(m_{j_t} = value, h_t = (j, s) | shown)
+    """
+
+    memory: Float[Tensor, "batch *assignment"]
+    hidden: Float[Tensor, "batch length cells syntax"]
+    addressed: Float[Tensor, "batch length values cells syntax"]
+
+    def cell(self, j: int) -> Float[Tensor, "batch values"]:
+        """p(m_j = · | shown)."""
+        others = [axis for axis in range(1, self.memory.ndim) if axis != j + 1]
+        return self.memory.sum(others) if others else self.memory
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MemoryHMM:
+    """A memory-augmented HMM on sequences of `length` tokens.
+
+    Worked value: one cell with two equally likely values, one hidden state, W(value, x) =
+    [[1, 0], [½, ½]], length 2. Then p(0, 0) = ½·1 + ½·¼ = 5/8, and after seeing 0, 0 the
+    memory is value 0 with probability (½) / (5/8) = 4/5.
+    """
+
+    memory: Float[Tensor, "*assignment"]
+    initial: Float[Tensor, " hidden"]
+    transition: Float[Tensor, "hidden hidden"]
+    emission: Float[Tensor, "values cells syntax vocab"]
+    length: int
+
+    def __post_init__(self) -> None:
+        values, cells, syntax, vocab = self.emission.shape
+        because = f"an emission of shape {(values, cells, syntax, vocab)}"
+        check_shape("memory", self.memory, (values,) * cells, because)
+        check_shape("initial", self.initial, (cells * syntax,), because)
+        check_shape("transition", self.transition, (cells * syntax,) * 2, because)
+        check_distributions("memory", self.memory.reshape(-1))
+        check_distributions("initial", self.initial)
+        check_distributions("transition", self.transition)
+        check_distributions("emission", self.emission)
+        check_same_device(
+            memory=self.memory,
+            initial=self.initial,
+            transition=self.transition,
+            emission=self.emission,
+        )
+        check_count("length", self.length, at_least=1)
+
+    def __repr__(self) -> str:
+        return (
+            f"MemoryHMM(values={self.values}, cells={self.cells}, syntax={self.syntax}, "
+            f"vocab={self.vocab_size}, length={self.length})"
+        )
+
+    @property
+    def values(self) -> int:
+        return self.emission.shape[0]
+
+    @property
+    def cells(self) -> int:
+        return self.emission.shape[1]
+
+    @property
+    def syntax(self) -> int:
+        return self.emission.shape[2]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.emission.shape[3]
+
+    @property
+    def device(self) -> torch.device:
+        return self.initial.device
+
+    @property
+    def assignments(self) -> Int[Tensor, "assignments cells"]:
+        """Every memory, one per row, in the order of `memory.reshape(-1)`."""
+        return all_sequences(self.values, self.cells, self.device)
+
+    def to(self, device: torch.device | str) -> "MemoryHMM":
+        return moved_to(self, device)
+
+    def with_length(self, length: int) -> "MemoryHMM":
+        """The same model on sequences of another length."""
+        return replace(self, length=length)
+
+    # ------------------------------------------------------------------ constructors
+
+    @classmethod
+    def random(
+        cls,
+        values: int,
+        cells: int,
+        syntax: int,
+        vocab: int,
+        length: int,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+    ) -> "MemoryHMM":
+        """Every law drawn from a flat Dirichlet; the memory's joint law too."""
+        draw = np.random.default_rng(seed)
+        hidden = cells * syntax
+        memory = draw.dirichlet(np.ones(values**cells)).reshape((values,) * cells)
+        initial = draw.dirichlet(np.ones(hidden))
+        transition = draw.dirichlet(np.ones(hidden), size=hidden)
+        emission = draw.dirichlet(np.ones(vocab), size=(values, cells, syntax))
+        parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
+        return cls(*parts, length=length)
+
+    @classmethod
+    def random_permutation_mixture(
+        cls,
+        values: int,
+        hidden: int,
+        vocab: int,
+        length: int,
+        *,
+        seed: int,
+        initial_temperature: float = 10.0,
+        transition_temperature: float = 0.01,
+        emission_temperature: float = 0.01,
+        device: torch.device | str = "cpu",
+    ) -> "MemoryHMM":
+        """The single-cell model of the experiments [wei, 5, D]: values · hidden states in all.
+
+        The transition mixes values · hidden random permutations of the hidden states, as the
+        authors' experiments do. Memory and first state are independent here, as in the paper's
+        definition; the authors' code draws one start law over all pairs, nearly uniform too.
+        """
+        draw = np.random.RandomState(seed)
+        memory = softmax(draw.rand(values) - 0.5, initial_temperature)
+        initial = softmax(draw.rand(hidden) - 0.5, initial_temperature)
+        transition = permutation_mixture(hidden, values * hidden, transition_temperature, draw)
+        emission = softmax(draw.rand(values, 1, hidden, vocab) - 0.5, emission_temperature)
+        parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
+        return cls(*parts, length=length)
+
+    def as_hmm(self) -> HMM:
+        """The lifted HMM over (m, h) as one chain of |M|^N |H| states: small cases only."""
+        count, hidden = self.values**self.cells, self.cells * self.syntax
+        if count * hidden > 4096:
+            raise ValueError(
+                f"the lifted chain has {count * hidden} states; as_hmm builds at most 4096 "
+                "(every exact method of MemoryHMM works without it)"
+            )
+        initial = self.memory.reshape(-1)[:, None] * self.initial
+        eye = torch.eye(count, dtype=torch.float64, device=self.device)
+        emission = self._emission_given_memory().reshape(count * hidden, -1)
+        transition = torch.kron(eye, self.transition)
+        return HMM(initial.reshape(-1), transition, emission, self.length)
+
+    # ------------------------------------------------------------------ exact answers
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        check_sequences(tokens, self.vocab_size, self.length)
+        log_evidence, _ = self._filter(tokens)
+        return (log_evidence + self._log_memory).logsumexp(-1)
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        log_evidence, log_next = self._filter(prefix)
+        joint = log_evidence + self._log_memory
+        raise_if_impossible(joint.logsumexp(-1), "the prefix")
+        state = log_normalise(joint)[..., None] + log_next
+        return torch.einsum("bmh,mhx->bx", state.exp(), self._emission_given_memory()).log()
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        addressed = self.posteriors(tokens, hidden).addressed
+        predicted = addressed.flatten(2) @ self.emission.flatten(0, 2)
+        return with_point_masses(predicted.log(), tokens, hidden)
+
+    def posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length states"]:
+        """log p(h_t = · | the tokens that are shown), h = j * syntax + s."""
+        return self.posteriors(tokens, hidden).hidden.flatten(2).log()
+
+    @torch.no_grad()
+    def posteriors(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Posteriors:
+        """The posterior of the memory, of the hidden states, and of the cell each one reads."""
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        symbols = torch.where(hidden, self.vocab_size, tokens)
+        rows = max(1, _ROWS_AT_ONCE // (len(self.assignments) * self.length))
+        blocks = [
+            self._posteriors_of_block(symbols[first : first + rows])
+            for first in range(0, max(1, len(symbols)), rows)
+        ]
+        return Posteriors(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        everyone = torch.zeros(n, dtype=torch.long, device=self.device)
+        memory = rng.categorical(self._log_memory[None], everyone)
+        log_transition = self.transition.log()
+        log_emission = self._emission_given_memory().flatten(0, 1).log()
+        hidden = self.cells * self.syntax
+        state = rng.categorical(self.initial.log()[None], everyone)
+        tokens = torch.empty((self.length, n), dtype=torch.long, device=self.device)
+        for t in range(self.length):
+            if t > 0:
+                state = rng.categorical(log_transition, state)
+            tokens[t] = rng.categorical(log_emission, memory * hidden + state)
+        return tokens.T.contiguous()
+
+    # ------------------------------------------------------------------ the embedding model
+
+    def embed(
+        self,
+        tokens: Int[Tensor, "batch t"],
+        hidden: Bool[Tensor, "batch t"] | None = None,
+    ) -> Float[Tensor, "batch t addressed"]:
+        """Proper embeddings e(x)[value, j, s] = W(value, j, s, x), flat; ones where hidden."""
+        if hidden is None:
+            hidden = torch.zeros_like(tokens, dtype=torch.bool)
+        check_sequences(tokens, self.vocab_size, tokens.shape[1], hidden)
+        rows = self.emission.flatten(0, 2).T  # vocab, values * cells * syntax
+        table = torch.cat([rows, torch.ones_like(rows[:1])])
+        return table[torch.where(hidden, self.vocab_size, tokens)]
+
+    def lift(self, vectors: Float[Tensor, "*batch addressed"]) -> Float[Tensor, "*batch lifted"]:
+        """η(v)[m, j, s] = v[m_j, j, s]: from what a cell says to the whole memory [wei, C.2]."""
+        shaped = vectors.unflatten(-1, (self.values, self.cells, self.syntax))
+        cell = torch.arange(self.cells, device=vectors.device)
+        return shaped[..., self.assignments, cell, :].flatten(-3)
+
+    def lower(self, vectors: Float[Tensor, "*batch lifted"]) -> Float[Tensor, "*batch addressed"]:
+        """φ(v)[value, j, s] = |M|^(1-N) Σ_{m : m_j = value} v[m, j, s] [wei, (C.4)]."""
+        shape = (len(self.assignments), self.cells, self.syntax)
+        shaped = vectors.unflatten(-1, shape)
+        mean = torch.einsum("...mjs,mjv->...vjs", shaped, self._reads())
+        return mean.flatten(-3) / self.values ** (self.cells - 1)
+
+    def lifted_messages(
+        self, vectors: Float[Tensor, "batch t lifted"]
+    ) -> Float[Tensor, "batch t lifted"]:
+        """τ_i / |τ_i| of [wei, (C.3)] over (m, h); 0 where |τ_i| = 0. Differentiable."""
+        count, hidden = len(self.assignments), self.cells * self.syntax
+        check_soft_tokens(vectors, count * hidden)
+        batch, length, _ = vectors.shape
+        per_memory = vectors.unflatten(-1, (count, hidden)).transpose(1, 2)
+        scaled = chain.scaled_messages(
+            self.initial, self.transition, per_memory.reshape(batch * count, length, hidden)
+        )
+        joint = (scaled.before * scaled.after).reshape(batch, count, length, hidden)
+        log_scale = (scaled.log_before + scaled.log_after).reshape(batch, count, length)
+        log_scale = log_scale + self._log_memory[:, None]
+        top = log_scale.detach().amax(1, keepdim=True)
+        relative = (log_scale - top.masked_fill(torch.isneginf(top), 0.0)).exp()
+        message = (joint * relative[..., None]).transpose(1, 2).flatten(2)
+        total = message.sum(-1, keepdim=True)
+        return message / torch.where(total > 0, total, torch.ones_like(total))
+
+    def soft_masked_probs(
+        self, vectors: Float[Tensor, "batch t lifted"]
+    ) -> Float[Tensor, "batch t vocab"]:
+        """G_i(v) = W φ(τ_i) / |φ(τ_i)| of [wei, C.2]; 0 where the mass is 0.
+
+        On lifted proper embeddings, G_i(η(e(x))) = p(x_i = · | every other token).
+        """
+        lowered = self.lower(self.lifted_messages(vectors))
+        total = lowered.sum(-1, keepdim=True)
+        law = lowered / torch.where(total > 0, total, torch.ones_like(total))
+        return law @ self.emission.flatten(0, 2)
+
+    # ------------------------------------------------------------------ inside
+
+    @property
+    def _log_memory(self) -> Float[Tensor, " assignments"]:
+        return self.memory.reshape(-1).log()
+
+    def _reads(self) -> Float[Tensor, "assignments cells values"]:
+        """1[m_j = value]."""
+        return torch.nn.functional.one_hot(self.assignments, self.values).to(self.memory.dtype)
+
+    def _emission_given_memory(self) -> Float[Tensor, "assignments hidden vocab"]:
+        """W(m_j, j, s, x) for every memory m."""
+        return torch.einsum("mjv,vjsx->mjsx", self._reads(), self.emission).flatten(1, 2)
+
+    def _chains(
+        self, symbols: Int[Tensor, "batch t"]
+    ) -> tuple[Float[Tensor, "symbols hidden"], Int[Tensor, "chains t"]]:
+        """One chain per (row, memory): its evidence table and its symbols."""
+        emission = self._emission_given_memory()
+        count, hidden, vocab = emission.shape
+        ones = torch.ones((count, 1, hidden), dtype=emission.dtype, device=self.device)
+        table = torch.cat([emission.transpose(1, 2), ones], dim=1).flatten(0, 1)
+        offset = (vocab + 1) * torch.arange(count, device=self.device)
+        return table, (symbols[:, None, :] + offset[:, None]).flatten(0, 1)
+
+    def _filter(
+        self, tokens: Int[Tensor, "batch t"]
+    ) -> tuple[Float[Tensor, "batch assignments"], Float[Tensor, "batch assignments hidden"]]:
+        """log p(tokens | m) and log p(next hidden state | tokens, m)."""
+        table, symbols = self._chains(tokens)
+        filtered = chain.filter_forward(self.initial, self.transition, table, symbols)
+        shape = (len(tokens), len(self.assignments))
+        return filtered.log_evidence.reshape(shape), filtered.log_next.reshape(
+            *shape, self.cells * self.syntax
+        )
+
+    def _posteriors_of_block(self, symbols: Int[Tensor, "batch t"]) -> Posteriors:
+        table, chains = self._chains(symbols)
+        smoothed = chain.smooth(self.initial, self.transition, table, chains)
+        batch, count = len(symbols), len(self.assignments)
+        joint = smoothed.log_evidence.reshape(batch, count) + self._log_memory
+        raise_if_impossible(joint.logsumexp(-1), "what is shown")
+        weight = log_normalise(joint).exp()
+        state = smoothed.log_probs.exp().reshape(batch, count, self.length, self.cells, self.syntax)
+        mixed = torch.einsum("bm,bmtjs->bmtjs", weight, state)
+        addressed = torch.einsum("bmtjs,mjv->btvjs", mixed, self._reads())
+        return Posteriors(weight.reshape(batch, *self.memory.shape), mixed.sum(1), addressed)
+
+
+def examples() -> dict[str, MemoryHMM]:
+    two = MemoryHMM.random(2, 2, 1, 2, 4, seed=0)
+    unsure = torch.tensor([[0.5, 0.0], [0.2, 0.3]], dtype=torch.float64)
+    hard = two.emission.round()
+    hard = hard / hard.sum(-1, keepdim=True)
+    return {
+        "one cell": MemoryHMM.random(3, 1, 2, 2, 4, seed=1),
+        "two cells": two,
+        "three cells": MemoryHMM.random(2, 3, 1, 2, 4, seed=2),
+        "a memory without full support": replace(two, memory=unsure),
+        "a one-hot emission": replace(two, emission=hard),
+        "permutation mixture": MemoryHMM.random_permutation_mixture(2, 2, 3, 4, seed=3),
+    }

@@ -1,0 +1,339 @@
+"""Documents about a few topics, each topic a set of words of its own [li, 2.1.1].
+
+`Topics` draws τ distinct topics of T, then every word independently: one of the τ topics, one of
+its v words, uniformly. Since a word names its topic, a document with u distinct topics lies in
+the support of C(T-u, τ-u) topic sets out of C(T, τ), and everything has a closed form:
+
+    p(w) = (τ v)^-N C(T-u, τ-u) / C(T, τ)
+    p(a given topic is in the document | shown) = 1 if a shown word has it, else (τ-u) / (T-u)
+
+`LDA` mixes all T topics with Dirichlet(α) weights, documents of random length. With disjoint
+topics it is Pólya's urn over topics, so it is exact as well.
+
+Word w has topic w // v. The mask token of the corruption scheme is T v, one past the words.
+
+Notation
+--------
+T   topics          v   words per topic          τ   drawn, topics per document
+u   distinct topics among the shown words        N   length
+"""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.logspace import with_point_masses
+from triptych.core.protocols import Rng
+from triptych.core.validation import (
+    check_count,
+    check_prefix,
+    check_probability,
+    check_sequences,
+    raise_if_impossible,
+)
+
+
+@dataclass(frozen=True)
+class Topics:
+    """τ distinct topics of T in every document of `length` words.
+
+    Worked value: T = 3, v = 2, τ = 2, length 2. Two words of one topic, (0, 1): u = 1, and
+    p = (2·2)^-2 · C(2, 1) / C(3, 2) = 1/16 · 2/3 = 1/24. Two of different topics, (0, 2): u = 2,
+    p = 1/16 · 1/3 = 1/48.
+    """
+
+    topics: int
+    words: int
+    drawn: int
+    length: int
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "words", "drawn", "length"):
+            check_count(name, getattr(self, name), at_least=1)
+        if self.drawn > self.topics:
+            raise ValueError(f"{self.drawn} distinct topics cannot be drawn of {self.topics}")
+
+    @property
+    def vocab_size(self) -> int:
+        return self.topics * self.words
+
+    def to(self, device: torch.device | str) -> "Topics":
+        return Topics(self.topics, self.words, self.drawn, self.length, device)
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        check_sequences(tokens, self.vocab_size, self.length)
+        return self._log_evidence(self._seen(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+
+    def posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length states"]:
+        """log p(topic of position i | shown)."""
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        seen = self._seen(tokens, ~hidden)
+        raise_if_impossible(self._log_evidence(seen), "what is shown")
+        law = (self.topic_probs(seen) / self.drawn).log()
+        topic = torch.where(hidden, 0, tokens // self.words)
+        return with_point_masses(law[:, None].expand(-1, self.length, -1), topic, hidden)
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        seen = self._seen(tokens, ~hidden)
+        raise_if_impossible(self._log_evidence(seen), "what is shown")
+        law = self._word_log_probs(seen)
+        return with_point_masses(law[:, None].expand(-1, self.length, -1), tokens, hidden)
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        seen = self._seen(prefix, torch.ones_like(prefix, dtype=torch.bool))
+        raise_if_impossible(self._log_evidence(seen), "the prefix")
+        return self._word_log_probs(seen)
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        free = torch.ones((n, self.topics), dtype=torch.float64, device=self.device)
+        chosen = []
+        for _ in range(self.drawn):  # without replacement: a chosen topic loses its weight
+            topic = rng.categorical((free / free.sum(-1, keepdim=True)).log())
+            free = free.scatter(1, topic[:, None], 0.0)
+            chosen.append(topic)
+        uniform = _uniform(self.drawn * self.words, self.device)
+        place = rng.categorical(
+            uniform[None], torch.zeros((n, self.length), dtype=torch.long, device=self.device)
+        )
+        topic = torch.stack(chosen, 1).gather(1, place // self.words)
+        return topic * self.words + place % self.words
+
+    # ------------------------------------------------------------------ the topics themselves
+
+    def topic_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch topics"]:
+        """p(topic is in the document | `seen` topics occur among the shown words)."""
+        u = seen.sum(-1, keepdim=True).double()
+        rest = (self.drawn - u) / (self.topics - u).clamp(min=1.0)
+        return torch.where(seen, torch.ones_like(rest), rest)
+
+    def set_posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> tuple[Int[Tensor, "sets drawn"], Float[Tensor, "batch sets"]]:
+        """Every topic set, and log p(set | shown), by enumeration of the C(T, τ) sets."""
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        sets = torch.tensor(
+            list(itertools.combinations(range(self.topics), self.drawn)), device=self.device
+        )
+        inside = torch.zeros((len(sets), self.topics), dtype=torch.bool, device=self.device)
+        inside = inside.scatter(1, sets, True)
+        seen = self._seen(tokens, ~hidden)
+        fits = (~seen[:, None, :] | inside).all(-1)  # batch sets
+        log_weight = torch.zeros_like(fits, dtype=torch.float64).masked_fill(~fits, -torch.inf)
+        raise_if_impossible(log_weight.logsumexp(-1), "what is shown")
+        return sets, log_weight - log_weight.logsumexp(-1, keepdim=True)
+
+    # ------------------------------------------------------------------ long documents
+
+    def limit_word_probs(
+        self, present: Bool[Tensor, "batch topics"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """Word frequencies of an infinitely long document: 1/(τ v) on its topics."""
+        self._check_present(present)
+        return present.double().repeat_interleave(self.words, -1) / (self.drawn * self.words)
+
+    def limit_corrupted_probs(
+        self, present: Bool[Tensor, "batch topics"], *, p_m: float, p_c: float, p_r: float
+    ) -> Float[Tensor, "batch vocab_and_mask"]:
+        """Frequencies after masking, in the infinite-document limit [li, (2.17)]; mask last.
+
+        Worked value: T = 2, v = 1, τ = 1, p_m = ½, p_c = p_r = ¼. A word of the topic has
+        1 - ¾·½ + ½·¼/2 = 11/16, the other word ½·¼/2 = 1/16, the mask ½·½ = 4/16.
+        """
+        for name, value in (("p_m", p_m), ("p_c", p_c), ("p_r", p_r), ("p_c + p_r", p_c + p_r)):
+            check_probability(name, value)
+        replaced = p_m * p_r / self.vocab_size
+        words = (1 - (1 - p_c) * p_m) * self.limit_word_probs(present) + replaced
+        return torch.cat([words, torch.full_like(words[:, :1], p_m * (1 - p_c - p_r))], dim=-1)
+
+    # ------------------------------------------------------------------ inside
+
+    def _check_present(self, present: Bool[Tensor, "batch topics"]) -> None:
+        if present.shape[-1] != self.topics or not (present.sum(-1) == self.drawn).all():
+            raise ValueError(
+                f"each row must mark exactly {self.drawn} of {self.topics} topics as present"
+            )
+
+    def _seen(
+        self, tokens: Int[Tensor, "batch t"], shown: Bool[Tensor, "batch t"]
+    ) -> Bool[Tensor, "batch topics"]:
+        """Which topics occur among the shown words."""
+        return _topic_counts(tokens, shown, self.topics, self.words) > 0
+
+    def _log_evidence(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, " batch"]:
+        """log p(shown), up to the factor (τ v)^-N of a full document, which is included there."""
+        sets = math.comb(self.topics, self.drawn)
+        fitting = [
+            math.comb(self.topics - u, self.drawn - u) if u <= self.drawn else 0
+            for u in range(self.topics + 1)
+        ]
+        ratio = torch.tensor([count / sets for count in fitting], dtype=torch.float64)
+        each = -self.length * math.log(self.drawn * self.words)
+        return (ratio.log() + each).to(seen.device)[seen.sum(-1)]
+
+    def _word_log_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch vocab"]:
+        law = self.topic_probs(seen) / (self.drawn * self.words)
+        return law.log().repeat_interleave(self.words, -1)
+
+
+class _Evidence(NamedTuple):
+    """What the shown tokens of an LDA document say.
+
+    counts[b, t]          shown words of each topic
+    shortest, longest     the lengths N that fit what is shown (none if shortest > longest)
+    """
+
+    counts: Float[Tensor, "batch topics"]
+    shortest: Int[Tensor, " batch"]
+    longest: Int[Tensor, " batch"]
+
+
+@dataclass(frozen=True)
+class LDA:
+    """Latent Dirichlet allocation with disjoint topics; N uniform on min_length..length.
+
+    The end token, T v, pads every document to `length`. Worked value: T = 2, v = 1, α = 1,
+    N = 2 always. By Pólya's urn p(0, 0) = ½ · 2/3 = 1/3 and p(0, 1) = ½ · 1/3 = 1/6.
+    """
+
+    topics: int
+    words: int
+    concentration: float
+    min_length: int
+    length: int
+    device: torch.device | str = "cpu"
+
+    def __post_init__(self) -> None:
+        for name in ("topics", "words", "min_length"):
+            check_count(name, getattr(self, name), at_least=1)
+        check_count("length", self.length, at_least=self.min_length)
+        if not (self.concentration > 0 and math.isfinite(self.concentration)):
+            raise ValueError(f"concentration is {self.concentration}; it must be positive")
+
+    @property
+    def end_token(self) -> int:
+        return self.topics * self.words
+
+    @property
+    def vocab_size(self) -> int:
+        return self.end_token + 1
+
+    def to(self, device: torch.device | str) -> "LDA":
+        return LDA(
+            self.topics, self.words, self.concentration, self.min_length, self.length, device
+        )
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        check_sequences(tokens, self.vocab_size, self.length)
+        return self._log_evidence(self._read(tokens, torch.ones_like(tokens, dtype=torch.bool)))
+
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        evidence = self._read(tokens, ~hidden)
+        raise_if_impossible(self._log_evidence(evidence), "what is shown")
+        return with_point_masses(self._predict(evidence), tokens, hidden)
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        t = prefix.shape[1]
+        padded = torch.nn.functional.pad(prefix, (0, self.length - t))
+        shown = torch.arange(self.length, device=prefix.device).expand_as(padded) < t
+        evidence = self._read(padded, shown)
+        raise_if_impossible(self._log_evidence(evidence), "the prefix")
+        return self._predict(evidence)[:, t]
+
+    def posterior(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length states"]:
+        """log p(topic of position i | shown); the last state is "after the end"."""
+        words = self.masked_log_probs(tokens, hidden)
+        by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
+        return torch.cat([by_topic, words[..., -1:]], dim=-1)
+
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        everyone = torch.zeros(n, dtype=torch.long, device=self.device)
+        lengths = self.length - self.min_length + 1
+        ends = self.min_length + rng.categorical(_uniform(lengths, self.device)[None], everyone)
+        counts = torch.full((n, self.topics), self.concentration, device=self.device).double()
+        topics = []
+        for _ in range(self.length):  # Pólya's urn: a drawn topic becomes more likely by one
+            topic = rng.categorical((counts / counts.sum(-1, keepdim=True)).log())
+            counts.scatter_add_(1, topic[:, None], torch.ones_like(counts[:, :1]))
+            topics.append(topic)
+        topic = torch.stack(topics, 1)
+        word = rng.categorical(_uniform(self.words, self.device)[None], torch.zeros_like(topic))
+        after = torch.arange(self.length, device=self.device) >= ends[:, None]
+        return torch.where(after, self.end_token, topic * self.words + word)
+
+    # ------------------------------------------------------------------ inside
+
+    def _read(
+        self, tokens: Int[Tensor, "batch length"], shown: Bool[Tensor, "batch length"]
+    ) -> _Evidence:
+        position = torch.arange(self.length, device=tokens.device)
+        ended = shown & (tokens == self.end_token)
+        word = shown & ~ended
+        counts = _topic_counts(tokens, word, self.topics, self.words)
+        shortest = torch.where(word, position + 1, 0).amax(1).clamp(min=self.min_length)
+        longest = torch.where(ended, position, self.length).amin(1)
+        return _Evidence(counts, shortest, longest)
+
+    def _log_evidence(self, evidence: _Evidence) -> Float[Tensor, " batch"]:
+        """Lengths that fit, times Pólya's law of the shown topics, times 1/v per shown word."""
+        counts, shortest, longest = evidence
+        fitting = (longest - shortest + 1).clamp(min=0).double()
+        log_length = (fitting / (self.length - self.min_length + 1)).log()
+        alpha = torch.full_like(counts, self.concentration)
+        total, shown = alpha.sum(-1), counts.sum(-1)
+        urn = torch.lgamma(total) - torch.lgamma(total + shown)
+        urn = urn + (torch.lgamma(alpha + counts) - torch.lgamma(alpha)).sum(-1)
+        return log_length + urn - shown * math.log(self.words)
+
+    def _predict(self, evidence: _Evidence) -> Float[Tensor, "batch length vocab"]:
+        """The law of a hidden token at every position."""
+        counts, shortest, longest = evidence
+        position = torch.arange(self.length, device=counts.device)
+        ended = (torch.minimum(position, longest[:, None]) - shortest[:, None] + 1).clamp(min=0)
+        p_end = ended.double() / (longest - shortest + 1)[:, None]  # batch length
+        weight = counts + self.concentration
+        by_word = (weight / weight.sum(-1, keepdim=True) / self.words).repeat_interleave(
+            self.words, -1
+        )
+        words = (1 - p_end)[..., None] * by_word[:, None]
+        return torch.cat([words, p_end[..., None]], dim=-1).log()
+
+
+def _topic_counts(
+    tokens: Int[Tensor, "batch t"], shown: Bool[Tensor, "batch t"], topics: int, words: int
+) -> Float[Tensor, "batch topics"]:
+    """How often each topic occurs among the shown words."""
+    topic = torch.where(shown, tokens, 0) // words
+    counts = torch.zeros((len(tokens), topics), dtype=torch.float64, device=tokens.device)
+    return counts.scatter_add(1, topic, shown.double())
+
+
+def _uniform(outcomes: int, device: torch.device | str) -> Float[Tensor, " outcomes"]:
+    return torch.full((outcomes,), -math.log(outcomes), dtype=torch.float64, device=device)
+
+
+def examples() -> dict[str, Topics | LDA]:
+    return {
+        "two of three topics": Topics(topics=3, words=2, drawn=2, length=4),
+        "one of two topics": Topics(topics=2, words=2, drawn=1, length=4),
+        "all topics": Topics(topics=2, words=1, drawn=2, length=5),
+        "LDA, one length": LDA(topics=2, words=2, concentration=0.1, min_length=4, length=4),
+        "LDA, several lengths": LDA(topics=2, words=1, concentration=0.7, min_length=2, length=5),
+    }

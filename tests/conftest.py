@@ -1,0 +1,26 @@
+import jaxtyping
+import pytest
+import torch
+
+torch.set_num_threads(1)  # tiny tensors: threads cost ten times what they save
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    assert torch.get_num_threads() == 1
+
+
+def pytest_collection_modifyitems(items):
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "cuda" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="no GPU on this machine"))
+
+
+@pytest.fixture
+def unchecked_shapes():
+    """Switch the run-time shape checks off, as they are for a user."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
