@@ -363,7 +363,7 @@ def test_bad_parameters_are_explained(field, value, sentence):
 
 def test_bad_tokens_are_explained():
     hmm = HMM(**GOOD)
-    with pytest.raises(ValueError, match="token -1 at row 0, position 1 is outside 0..1"):
+    with pytest.raises(ValueError, match=r"token -1 at row 0, position 1 is outside 0\.\.1"):
         hmm.log_prob(torch.tensor([[0, -1, 0]]))
     with pytest.raises(ValueError, match="token 2 at row 1, position 0"):
         hmm.posterior(torch.tensor([[0, 0, 0], [2, 0, 0]]), torch.zeros((2, 3)).bool())

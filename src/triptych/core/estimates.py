@@ -9,6 +9,9 @@ import numpy as np
 from scipy import stats
 
 
+Samples = Sequence[float] | np.ndarray
+
+
 class Outcome(Enum):
     HOLDS = "holds"
     FAILS = "fails"
@@ -33,7 +36,7 @@ class Estimate:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def mean(samples: Sequence[float], *, confidence: float = 0.95) -> Estimate:
+def mean(samples: Samples, *, confidence: float = 0.95) -> Estimate:
     """Student's t interval for the mean; one sample has the interval (-inf, inf)."""
     values = _values(samples)
     n, centre = len(values), float(values.mean())
@@ -52,7 +55,7 @@ def proportion(successes: int, n: int, *, confidence: float = 0.95) -> Estimate:
 
 
 def bootstrap(
-    samples: Sequence[float],
+    samples: Samples,
     statistic: Callable[..., float] = np.mean,
     *,
     confidence: float = 0.95,
@@ -82,7 +85,7 @@ def bootstrap(
 
 
 def paired_difference(
-    first: Sequence[float], second: Sequence[float], *, confidence: float = 0.95
+    first: Samples, second: Samples, *, confidence: float = 0.95
 ) -> Estimate:
     """t interval for the mean of first - second, measured on the same units in the same order."""
     if len(first) != len(second):
@@ -119,7 +122,7 @@ def tv_tolerance(n: int, outcomes: int, failure: float) -> float:
     return 0.5 * math.sqrt(outcomes / n) + math.sqrt(math.log(1 / failure) / (2 * n))
 
 
-def _values(samples: Sequence[float]) -> np.ndarray:
+def _values(samples: Samples) -> np.ndarray:
     values = np.asarray(samples, dtype=np.float64)
     if values.ndim != 1 or len(values) == 0:
         raise ValueError(f"an estimate needs a non-empty list of numbers, got shape {values.shape}")

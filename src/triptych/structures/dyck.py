@@ -318,7 +318,7 @@ class Dyck:
         for text in texts:
             unknown = set(text) - set(letters)
             if unknown:
-                raise ValueError(f"{unknown.pop()!r} is none of {''.join(letters)!r}")
+                raise ValueError(f"{min(unknown)!r} is none of {''.join(letters)!r}")
         if len({len(text) for text in texts}) > 1:
             raise ValueError("strings of different lengths do not fit one tensor")
         rows = [[letters.index(letter) for letter in text] for text in texts]

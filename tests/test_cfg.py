@@ -1,0 +1,98 @@
+import itertools
+
+import pytest
+import torch
+
+from triptych.core.randomness import TorchRng
+from triptych.core.table import Table
+from triptych.structures.cfg import CFG, examples
+from triptych.structures.dyck import Dyck
+
+CATALAN = {"S": {("S", "S"): 0.25, "a": 0.75}}
+
+
+def test_worked_value():
+    """p("a") ∝ ¾ and p("aa") ∝ ¼·(¾)²; at most two words: ¾ / (¾ + 9/64) = 16/19."""
+    cfg = CFG.from_rules(CATALAN, length=2)
+    assert cfg.log_prob(torch.tensor([[0, 1]])).exp().item() == pytest.approx(16 / 19)
+
+
+def test_trees_are_counted():
+    """aaa has two trees, aaaa five: inside(aⁿ) = Catalan(n-1) (¼)^(n-1) (¾)ⁿ."""
+    inside = CFG.from_rules(CATALAN, length=5).inside(torch.ones((1, 5, 1)).double())[0, :, 0]
+    catalan = [1, 1, 2, 5, 14]
+    wanted = [c * 0.25 ** (n - 1) * 0.75**n for n, c in enumerate(catalan, 1)]
+    torch.testing.assert_close(inside, torch.tensor(wanted).double())
+
+
+def derivations(cfg, symbol, budget):
+    """Every string of at most `budget` words with its probability, by expanding rules."""
+    found = {}
+    for word in range(cfg.words):
+        p = float(cfg.terminal[symbol, word])
+        if p > 0:
+            found[word,] = found.get((word,), 0.0) + p
+    if budget < 2:
+        return found
+    for left, right in itertools.product(range(cfg.symbols), repeat=2):
+        p = float(cfg.binary[symbol, left, right])
+        if p == 0:
+            continue
+        for x, q in derivations(cfg, left, budget - 1).items():
+            for y, r in derivations(cfg, right, budget - len(x)).items():
+                if len(x) + len(y) <= budget:
+                    found[x + y] = found.get(x + y, 0.0) + p * q * r
+    return found
+
+
+@pytest.mark.parametrize("name", list(examples()))
+def test_by_expanding_every_rule(name):
+    cfg = examples()[name]
+    found = derivations(cfg, 0, cfg.length)
+    total = sum(found.values())
+    wanted = {x + (cfg.end_token,) * (cfg.length - len(x)): p / total for x, p in found.items()}
+    got = {x: p for x, p in Table.of(cfg).as_dict().items() if p > 0}
+    assert got == pytest.approx(wanted)
+
+
+def test_a_grammar_of_brackets_is_the_dyck_law():
+    """S → one pair | S S. Depth 1 only: S → o c, so both laws are geometric in the pairs."""
+    cfg = CFG.from_rules(
+        {
+            "S": {("O", "C"): 0.7, ("S", "T"): 0.3},
+            "T": {("O", "C"): 1.0},
+            "O": {"[": 1.0},
+            "C": {"]": 1.0},
+        },
+        length=6,
+    )
+    dyck = Dyck.complete(types=1, max_depth=1, length=6, q=0.5, stop=0.7)
+    torch.testing.assert_close(Table.of(cfg).log_probs, Table.of(dyck).log_probs)
+
+
+def test_sentences_read_well():
+    cfg = examples()["sentences"]
+    tokens = cfg.sample(50, TorchRng(0))
+    for sentence in cfg.text(tokens):
+        words = sentence.split()
+        assert words[0] == "cat"
+        assert words[-1] == "runs"
+    assert torch.isfinite(cfg.log_prob(tokens)).all()
+
+
+def test_long_strings_do_not_underflow():
+    rules = {"S": {("S", "S"): 0.49} | {f"w{i}": 0.51 / 200 for i in range(200)}}
+    cfg = CFG.from_rules(rules, length=150)
+    tokens = torch.arange(150)[None]
+    assert -1200 < cfg.log_prob(tokens).item() < -700
+
+
+def test_bad_input_is_explained():
+    with pytest.raises(ValueError, match="rules of symbol 0 have total probability 0.9"):
+        CFG.from_rules({"S": {"a": 0.9}}, length=2)
+    with pytest.raises(ValueError, match="Chomsky normal form"):
+        CFG.from_rules({"S": {("S", "T"): 0.5, "a": 0.5}}, length=2)
+    with pytest.raises(ValueError, match="derives no string of at most 1 words"):
+        CFG.from_rules({"S": {("A", "A"): 1.0}, "A": {"a": 1.0}}, length=1)
+    with pytest.raises(ValueError, match="negative"):
+        CFG.from_rules({"S": {"a": 1.5, "b": -0.5}}, length=1)
