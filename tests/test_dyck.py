@@ -131,7 +131,7 @@ def test_lengths_far_beyond_training():
 
 
 def test_the_published_setting():
-    """D = 32, p = 0.2, q = 0.5: length 32, depth up to 16, all samples balanced, p of them square."""
+    """D = 32, p = 0.2, q = 0.5: all samples balanced, p of the brackets square."""
     dyck = Dyck.fixed_length(32, type_probs=f64([0.2, 0.8]), q=0.5)
     tokens = dyck.sample(500, TorchRng(0))
     assert (dyck.parse(tokens).depth == 0).all()

@@ -8,7 +8,6 @@ from enum import Enum
 import numpy as np
 from scipy import stats
 
-
 Samples = Sequence[float] | np.ndarray
 
 
@@ -84,9 +83,7 @@ def bootstrap(
     return Estimate(centre, float(interval.low), float(interval.high), n, confidence)
 
 
-def paired_difference(
-    first: Samples, second: Samples, *, confidence: float = 0.95
-) -> Estimate:
+def paired_difference(first: Samples, second: Samples, *, confidence: float = 0.95) -> Estimate:
     """t interval for the mean of first - second, measured on the same units in the same order."""
     if len(first) != len(second):
         raise ValueError(

@@ -1,0 +1,1 @@
+"""Speed against peers: ratios measured in one run, because machines are shared and noisy."""

@@ -1,0 +1,31 @@
+"""Benchmark rows as text: the same words on the terminal and in the README."""
+
+from typing import Any
+
+Row = dict[str, Any]
+
+
+def readable(row: Row) -> list[str]:
+    """What, against whom, our time, their time, ratio, bar."""
+    if "not_run" in row:
+        return [row["what"], row["peer"], "", "", "not run: " + row["not_run"], ""]
+    if "exponent" in row:
+        return [row["what"], row["peer"], "", "", f"{row['exponent']:.2f}", ""]
+    bar = f"≥ {row['bar']:g}" if "bar" in row else ""
+    ratio = f"{row['ratio']:.0f} ({row['low']:.0f}-{row['high']:.0f})"
+    if row["ratio"] < 10:
+        ratio = f"{row['ratio']:.1f} ({row['low']:.1f}-{row['high']:.1f})"
+    return [row["what"], row["peer"], _time(row["ours"]), _time(row["theirs"]), ratio, bar]
+
+
+def _time(value: float) -> str:
+    return f"{value * 1e3:.3g} ms" if value < 1 else f"{value:.3g} s"
+
+
+def markdown(rows: list[Row]) -> str:
+    lines = [
+        "| what | against | ours | theirs | times faster (range) | bar |",
+        "|---|---|---|---|---|---|",
+    ]
+    lines += ["| " + " | ".join(readable(row)) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
