@@ -82,10 +82,12 @@ def check_tokens(
             f"hidden has shape {tuple(hidden.shape)} and tokens {tuple(tokens.shape)}; "
             "they must be equal: hidden is True where a token is not shown"
         )
-    bad = (tokens < 0) | (tokens >= vocab_size)
-    if hidden is not None:
-        bad &= ~hidden
-    if bad.any():
+    shown = tokens if hidden is None else tokens.masked_fill(hidden, 0)
+    if shown.numel() == 0:
+        return
+    lowest, highest = shown.aminmax()
+    if lowest < 0 or highest >= vocab_size:
+        bad = (shown < 0) | (shown >= vocab_size)
         row, position = torch.nonzero(bad)[0].tolist()
         raise ValueError(
             f"token {int(tokens[row, position])} at row {row}, position {position} is outside "

@@ -21,12 +21,13 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a tabl
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:1.")]
 
 
-def _version(wanted: bool) -> None:
+def _version(wanted: bool) -> bool:
     if wanted:
         from triptych import __version__
 
         typer.echo(__version__)
         raise typer.Exit
+    return wanted
 
 
 @app.callback()

@@ -23,6 +23,7 @@ e   evidence     [batch, length, states]
 """
 
 import math
+import threading
 from typing import NamedTuple
 
 import numpy as np
@@ -125,7 +126,8 @@ class Smoothed(NamedTuple):
     log_probs: Float[Tensor, "batch length outcomes"]
 
 
-_BLOCK_BYTES = 12 * 2**20  # one message buffer: small enough to be reused without page faults
+_BLOCK_BYTES = 12 * 2**20  # one message buffer: small enough to stay near a CPU's cache
+_GPU_BLOCK_BYTES = 2 * 2**30  # large enough that a GPU has work between two launches
 _STRETCH = 1e-100  # between two rescalings, no supported entry shrinks below this
 _UNDERFLOW = 1e-290
 
@@ -153,7 +155,8 @@ def smooth(
         at_risk = torch.ones(batch, dtype=torch.bool, device=initial.device)
     else:
         at_risk = torch.zeros(batch, dtype=torch.bool, device=initial.device)
-        rows = max(1, _BLOCK_BYTES // (8 * length * states))
+        budget = _BLOCK_BYTES if initial.device.type == "cpu" else _GPU_BLOCK_BYTES
+        rows = max(1, budget // (8 * length * states))
         buffers = _Buffers.make(length, min(rows, batch), states, initial)
         for first in range(0, batch, rows):
             block = slice(first, min(first + rows, batch))
@@ -195,19 +198,35 @@ def _smallest_positive(values: Tensor) -> float:
 
 
 class _Buffers(NamedTuple):
-    """Memory shared by all blocks: fresh pages cost more than the arithmetic."""
+    """Memory shared by all blocks of a call, and on a CPU by all calls of a thread.
 
-    before: Float[Tensor, "length rows states"]
+    Touching fresh pages took as long as the arithmetic, so up to 24 MB are kept per thread.
+    """
+
+    joint: Float[Tensor, "length rows states"]
     evidence: Float[Tensor, "length_rows states"]
     message: Float[Tensor, "rows states"]
+    ahead: Float[Tensor, "rows states"]
 
     @classmethod
     def make(cls, length: int, rows: int, states: int, like: Tensor) -> "_Buffers":
+        large, small = length * rows * states, rows * states
+        need = 2 * (large + small)
+        flat = getattr(_KEPT, "flat", None) if like.device.type == "cpu" else None
+        if flat is None or len(flat) < need:
+            flat = _empty(like, need)
+            if like.device.type == "cpu" and 8 * need <= 2 * _BLOCK_BYTES + 2**21:
+                _KEPT.flat = flat
+        joint, evidence, message, ahead = flat[:need].split([large, large, small, small])
         return cls(
-            _empty(like, length, rows, states),
-            _empty(like, length * rows, states),
-            _empty(like, rows, states),
+            joint.view(length, rows, states),
+            evidence.view(length * rows, states),
+            message.view(rows, states),
+            ahead.view(rows, states),
         )
+
+
+_KEPT = threading.local()
 
 
 def _empty(like: Tensor, *shape: int) -> Tensor:
@@ -236,36 +255,37 @@ def _smooth_block(
     evidence = torch.index_select(
         table, 0, symbols.T.reshape(-1), out=buffers.evidence[: rows * length]
     ).view(length, rows, -1)
-    joint, message = buffers.before[:, :rows], buffers.message[:rows]
+    joint, message, ahead = buffers.joint[:, :rows], buffers.message[:rows], buffers.ahead[:rows]
     # Lists of views: indexing a tensor in the loop costs as much as the arithmetic.
     evidence_at, joint_at = evidence.unbind(0), joint.unbind(0)
     log_evidence = torch.zeros(rows, dtype=initial.dtype, device=initial.device)
     at_risk = torch.zeros(rows, dtype=torch.bool, device=initial.device)
 
-    joint_at[0].copy_(initial.expand(rows, -1))  # joint holds `before` during this pass
+    # Forward: joint_t = before_t ∘ e_t, and message = before_{t+1} in a buffer that stays cached.
+    message.copy_(initial.expand(rows, -1))
     scales: dict[int, Tensor] = {}
     for t in range(length - 1):
-        torch.mul(joint_at[t], evidence_at[t], out=message)
+        torch.mul(message, evidence_at[t], out=joint_at[t])
         if (t + 1) % rescale.every == 0:
-            scales[t] = _rescale_in_place(message, rescale, at_risk)
+            scales[t] = _rescale_in_place(joint_at[t], rescale, at_risk)
             log_evidence += scales[t][:, 0].log()
-        torch.mm(message, transition, out=joint_at[t + 1])
+        torch.mm(joint_at[t], transition, out=message)
+    torch.mul(message, evidence_at[-1], out=joint_at[-1])
 
     # Backward with the scales of the forward pass, and the total divided out at its start:
-    # then before_t ∘ e_t ∘ after_t sums to 1 at every t without another pass over the data.
-    # What underflows here has posterior mass below 1e-280, because before_t ≤ 1.
-    ahead = evidence_at[-1]  # e_t ∘ after_t, kept in the evidence buffer
-    total = (joint_at[-1] * ahead).sum(-1, keepdim=True)
+    # then joint_t ∘ after_t sums to 1 at every t without another pass over the data. What
+    # underflows here has posterior mass below 1e-280, because joint_t ≤ 1.
+    total = joint_at[-1].sum(-1, keepdim=True)
     log_evidence += total[:, 0].log()
-    ahead /= total.masked_fill(total == 0, torch.inf)
-    joint_at[-1].mul_(ahead)
+    message.copy_((1.0 / total.masked_fill(total == 0, torch.inf)).expand_as(message))
     backward = transition.T.contiguous()
-    for t in range(length - 2, -1, -1):
+    for t in range(length - 1, 0, -1):  # message = after_t, ahead = e_t ∘ after_t
+        joint_at[t].mul_(message)
+        torch.mul(evidence_at[t], message, out=ahead)
         torch.mm(ahead, backward, out=message)
-        if t in scales:
+        if t in scales:  # joint_t was divided by it, joint_{t-1} was not
             message /= scales[t].masked_fill(scales[t] == 0, 1.0)
-        ahead = evidence_at[t].mul_(message)
-        joint_at[t].mul_(ahead)
+    joint_at[0].mul_(message)
 
     if readout is None:
         torch.log(joint, out=out)

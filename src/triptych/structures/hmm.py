@@ -302,7 +302,7 @@ class HMM:
         return torch.cat([self.emission.T, torch.ones_like(self.initial)[None]])
 
     def _symbols(self, tokens: Tensor, hidden: Tensor) -> Int[Tensor, "batch t"]:
-        return torch.where(hidden, self.vocab_size, tokens)
+        return tokens.masked_fill(hidden, self.vocab_size)
 
     def _filter(self, tokens: Int[Tensor, "batch t"]) -> chain.Filtered:
         return chain.filter_forward(self.initial, self.transition, self.emission.T, tokens)

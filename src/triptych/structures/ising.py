@@ -181,7 +181,7 @@ class Ising:
         hidden = torch.zeros_like(tokens, dtype=torch.bool)
         hidden[:, at] = True
         check_sequences(tokens, 2, self.length, hidden)
-        outside = _spins(torch.where(hidden, 0, tokens)).masked_fill(hidden, 0.0)
+        outside = _spins(tokens.masked_fill(hidden, 0)).masked_fill(hidden, 0.0)
         pull = self.field[at] + outside @ self.coupling[:, at]  # batch block
         states = _spins(all_sequences(2, len(at), self.device))
         within = 0.5 * ((states @ self.coupling[at][:, at]) * states).sum(-1)

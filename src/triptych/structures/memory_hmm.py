@@ -233,7 +233,7 @@ class MemoryHMM:
     ) -> Posteriors:
         """The posterior of the memory, of the hidden states, and of the cell each one reads."""
         check_sequences(tokens, self.vocab_size, self.length, hidden)
-        symbols = torch.where(hidden, self.vocab_size, tokens)
+        symbols = tokens.masked_fill(hidden, self.vocab_size)
         rows = max(1, _ROWS_AT_ONCE // (len(self.assignments) * self.length))
         blocks = [
             self._posteriors_of_block(symbols[first : first + rows])
@@ -268,7 +268,7 @@ class MemoryHMM:
         check_sequences(tokens, self.vocab_size, tokens.shape[1], hidden)
         rows = self.emission.flatten(0, 2).T  # vocab, values * cells * syntax
         table = torch.cat([rows, torch.ones_like(rows[:1])])
-        return table[torch.where(hidden, self.vocab_size, tokens)]
+        return table[tokens.masked_fill(hidden, self.vocab_size)]
 
     def lift(self, vectors: Float[Tensor, "*batch addressed"]) -> Float[Tensor, "*batch lifted"]:
         """η(v)[m, j, s] = v[m_j, j, s]: from what a cell says to the whole memory [wei, C.2]."""

@@ -108,7 +108,7 @@ class HiddenParity:
         """For every position i: how many strings of the support agree with what is shown and
         have `bit` at i (a shown position keeps its own token)."""
         free = hidden.sum(-1, keepdim=True) - hidden.long()  # hidden positions besides i
-        shown_sum = torch.where(hidden, 0, tokens).sum(-1, keepdim=True)
+        shown_sum = tokens.masked_fill(hidden, 0).sum(-1, keepdim=True)
         fixed = shown_sum + torch.where(hidden, bit, 0)
         # Half of the fillings of at least one free bit are odd; with none, the sum decides.
         odd = torch.where(free > 0, 2.0 ** (free - 1).clamp(min=0), (fixed % 2).double())

@@ -1,0 +1,83 @@
+"""What the README says is run: its Python blocks in order, its commands, its numbers."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.table import markdown
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_python_blocks_run_in_order():
+    namespace = {"__name__": "readme"}
+    torch.manual_seed(0)
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), namespace)  # our own text, not a model's
+    assert "target" in namespace
+
+
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in blocks("sh")
+    for line in block.splitlines()
+    if line.startswith("triptych ")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_run(command, tmp_path):
+    streak = next(block for block in blocks("python") if "class Streak" in block)
+    (tmp_path / "my_file.py").write_text("import torch\n" + streak)
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
+
+
+def test_make_targets_exist():
+    targets = {t for block in blocks("sh") for t in re.findall(r"^make (\S+)", block, re.MULTILINE)}
+    makefile = (ROOT / "Makefile").read_text()
+    assert {"reproduce", "test"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_the_benchmark_table_is_the_measured_one():
+    rows = json.loads((ROOT / "benchmarks" / "results.json").read_text())["rows"]
+    assert markdown(rows) in README
+
+
+def test_the_gpu_numbers_are_the_measured_ones():
+    evidence = json.loads((ROOT / "evidence" / "core_cuda.json").read_text())
+    assert evidence["laws_failing"] == []
+    rates = [evidence[f"posterior_{n}"]["tokens_per_second_20000_rows"] for n in (10, 64)]
+    assert all(180e6 < rate < 220e6 for rate in rates), "README says 200 million"
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_structures_named_exist():
+    listed = re.findall(r"`(\w+)`", README.split("## Structures")[1].split("\n## ")[0])
+    source = "\n".join(f.read_text() for f in (ROOT / "src/triptych/structures").glob("*.py"))
+    for name in listed:
+        assert re.search(rf"(class|def) {name}\b", source + " class hidden"), name
