@@ -76,6 +76,7 @@ def posteriors_pomegranate(states: int) -> Row:
             from pomegranate.hmm import DenseHMM
         except Exception as error:  # a peer that does not install is a finding, not a crash
             return {"what": what, "peer": "pomegranate", "not_run": str(error)}
+        torch.set_num_threads(1)  # importing it resets the number of threads
         hmm, tokens, hidden = _data(states)
         peer = DenseHMM(
             [Categorical(row[None].float()) for row in hmm.emission],

@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import torch
+
 
 class Comparison(NamedTuple):
     """Median seconds of each, and the median, lowest and highest ratio theirs / ours."""
@@ -17,6 +19,9 @@ class Comparison(NamedTuple):
 
 
 def seconds(program: Callable[[], Any]) -> float:
+    """Wall-clock time of one call, on one torch thread."""
+    if torch.get_num_threads() != 1:  # some peers set it when they are imported
+        raise RuntimeError(f"torch runs {torch.get_num_threads()} threads, not one")
     started = time.perf_counter()
     program()
     return time.perf_counter() - started

@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import pytest
 import torch
@@ -19,7 +20,8 @@ def test_worked_value():
 
 def test_trees_are_counted():
     """aaa has two trees, aaaa five: inside(aⁿ) = Catalan(n-1) (¼)^(n-1) (¾)ⁿ."""
-    inside = CFG.from_rules(CATALAN, length=5).inside(torch.ones((1, 5, 1)).double())[0, :, 0]
+    inside = CFG.from_rules(CATALAN, length=5).log_inside(torch.zeros((1, 5, 1)).double()).exp()
+    inside = inside[0, :, 0]
     catalan = [1, 1, 2, 5, 14]
     wanted = [c * 0.25 ** (n - 1) * 0.75**n for n, c in enumerate(catalan, 1)]
     torch.testing.assert_close(inside, torch.tensor(wanted).double())
@@ -85,6 +87,14 @@ def test_long_strings_do_not_underflow():
     cfg = CFG.from_rules(rules, length=150)
     tokens = torch.arange(150)[None]
     assert -1200 < cfg.log_prob(tokens).item() < -700
+    # Rare rules: Catalan(119) trees of (1e-4)^119 (1 - 1e-4)^120 each.
+    rare = CFG.from_rules({"S": {("S", "S"): 1e-4, "a": 1 - 1e-4}}, length=120)
+    tokens = torch.zeros((1, 120), dtype=torch.long)
+    trees = math.lgamma(239) - math.lgamma(120) - math.lgamma(121)
+    wanted = trees + 119 * math.log(1e-4) + 120 * math.log1p(-1e-4)
+    total = rare.log_prob(tokens).item() + rare._spans[:, 0].logsumexp(0).item()
+    assert total == pytest.approx(wanted, rel=1e-10)
+    assert rare.next_token_log_probs(tokens[:, :119]).exp()[0, 0].item() > 0
 
 
 def test_bad_input_is_explained():

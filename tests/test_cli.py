@@ -56,8 +56,10 @@ def test_a_failing_law_is_named_and_sets_the_exit_code(tmp_path):
     [
         (None, "no such file"),
         ("x = 1\n", "has no function examples()"),
-        ("def examples():\n    return {'a': object()}\n", "log_prob"),
         ("import not_a_module_at_all\n", "not_a_module_at_all"),
+        ("def examples(:\n", "SyntaxError"),
+        ("def examples():\n    return [1]\n", "returned a list, not a dictionary"),
+        ("x = undefined_name\n", "NameError"),
     ],
 )
 def test_user_mistakes_are_one_sentence(tmp_path, content, sentence):
@@ -68,6 +70,21 @@ def test_user_mistakes_are_one_sentence(tmp_path, content, sentence):
     assert result.exit_code == 2
     assert sentence in result.stderr
     assert "Traceback" not in result.output
+
+
+def test_one_example_that_cannot_be_checked_does_not_hide_the_others(tmp_path):
+    file = tmp_path / "mixed.py"
+    file.write_text(
+        GOOD.replace('{"bits"', '{"nothing": object(), "too large": Uniform(10, 10), "bits"')
+    )
+    result = run("verify", str(file))
+    assert result.exit_code == 1
+    assert "could not be checked: TypeError: object has no vocab_size" in " ".join(
+        result.stdout.split()
+    )
+    assert "7/7" in result.stdout
+    rows = json.loads(run("verify", str(file), "--json").stdout)
+    assert [row["error"] for row in rows[:2]] == [None, None]
 
 
 def test_a_gpu_that_is_not_there():
@@ -81,9 +98,12 @@ def test_a_gpu_that_is_not_there():
 
 
 def test_list_and_env():
-    rows = json.loads(run("list", "--json").stdout)
+    found = json.loads(run("list", "--json").stdout)
     assert {"hmm", "memory_hmm", "topics", "dyck", "cfg", "ising", "parity"} <= {
-        row["structure"] for row in rows
+        row["structure"] for row in found["structures"]
+    }
+    assert {"exact_gap", "exact_heads", "exact_sampling"} <= {
+        row["study"] for row in found["studies"]
     }
     assert "[wei, 3]" in run("list").stdout
     facts = json.loads(run("env", "--json").stdout)
@@ -105,10 +125,104 @@ def test_help_is_instant_and_has_examples():
         check=True,
     )
     assert imported.stdout.strip() == "False"
-    for command in ("verify", "reproduce", "list", "env"):
+    for command in ("verify", "reproduce", "run", "claims", "report", "list", "env"):
         assert "Example: triptych" in run(command, "--help").stdout
     assert run("--version").stdout.strip() == __version__
 
 
 def test_an_unknown_option_explodes():
     assert run("verify", "--devise", "cpu").exit_code == 2
+
+
+FIELDS = [
+    "id",
+    "kind",
+    "source",
+    "title",
+    "scale",
+    "verdict",
+    "because",
+    "published",
+    "measured",
+    "study",
+    "seconds",
+]
+
+
+def test_run_judge_and_report(tmp_path):
+    """One study from nothing to the page, twice; then what is asked of the folder."""
+    out = tmp_path / "runs"
+    small = ["run", "exact_heads", "--scale", "smoke", "--workers", "0", "--out", str(out)]
+    result = run(*small)
+    assert result.exit_code == 0, result.output
+    assert "wei.thm-3.3" in result.stdout
+    assert "exact_heads: [8/8]" in result.stderr
+    page = out / "report.html"
+    assert "wei.thm-3.3" in page.read_text()
+    again = run(*small)
+    assert "nothing to run" in again.stderr or "0 units" in again.stderr
+    told = json.loads(run("claims", "--out", str(out), "--json").stdout)
+    assert len(told) == 92
+    assert list(told[0]) == FIELDS
+    verdicts = {line["id"]: line["verdict"] for line in told}
+    assert verdicts["wei.thm-3.3"] == "holds"
+    assert verdicts["li.tab-3.1"] == "not run yet"
+    page.unlink()
+    assert run("report", "--out", str(out)).exit_code == 0
+    assert page.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "exact_head"], "did you mean exact_heads?"),
+        (["run", "exact_heads", "--set", "stats=3"], "did you mean 'states'?"),
+        (["run", "exact_heads", "--set", "states"], "FIELD=VALUE"),
+        (["run", "exact_heads", "--set", "vocab=x"], "not of type int"),
+        (["run", "no_such_file.py"], "no_such_file.py"),
+        (["run", "exact_heads", "--device", "cuda:9"], "cuda:9"),
+    ],
+)
+def test_mistakes_before_a_run_are_one_sentence(arguments, sentence, tmp_path):
+    result = run(*arguments, "--scale", "smoke", "--workers", "0", "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_claims_of_an_empty_folder(tmp_path):
+    result = run("claims", "--out", str(tmp_path / "nothing"))
+    assert result.exit_code == 0
+    assert "92 not run yet" in result.stdout
+    target = tmp_path / "page.html"
+    assert run("report", "--out", str(tmp_path / "nothing"), "--to", str(target)).exit_code == 0
+    assert "<html" in target.read_text()
+
+
+OWN_STUDY = """
+from triptych.core.estimates import Outcome
+from triptych.studies.study import Claim, Scale, Settings, Study, Unit, Verdict
+
+def judge(rows):
+    return Verdict(Outcome.FAILS if rows else Outcome.UNDECIDED, "it is not so")
+
+STUDY = Study(
+    name="mine",
+    about="Is it so?",
+    settings={Scale.SMOKE: Settings()},
+    units=lambda settings: [Unit({"a": 1}, seed) for seed in range(settings.seeds)],
+    run=lambda unit, bench: [{"seed": unit.seed}],
+    claims=[Claim("wei.prop-3.4", judge, [{}])],
+)
+"""
+
+
+def test_a_study_of_ones_own_whose_claim_fails(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY)
+    result = run(
+        "run", str(file), "--scale", "smoke", "--workers", "0", "--out", str(tmp_path / "runs")
+    )
+    assert result.exit_code == 1, result.output
+    assert "FAILS" in result.stdout
+    assert "it is not so" in (tmp_path / "runs" / "report.html").read_text()

@@ -130,6 +130,49 @@ def test_lengths_far_beyond_training():
     torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-9, rtol=0)
 
 
+def test_unlikely_brackets_are_not_impossible():
+    """Two hundred pairs that open with q = 0.01: hidden brackets before them still have a law."""
+    dyck = Dyck.prefixes(types=1, max_depth=3, length=401, q=0.01)
+    tokens = dyck.tokens("[" + "[]" * 200)
+    hidden = torch.zeros_like(tokens, dtype=torch.bool)
+    hidden[:, 1] = True
+    total = dyck.masked_log_probs(tokens, hidden).logsumexp(-1)
+    torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-9, rtol=0)
+    deep = Dyck.prefixes(types=1, max_depth=4, length=404, q=0.01)
+    tokens = deep.tokens("[[" + "[]" * 200 + "]]")
+    hidden = torch.zeros_like(tokens, dtype=torch.bool)
+    hidden[:, :2] = True
+    assert deep.masked_log_probs(tokens, hidden)[0, :2, 0].exp().tolist() == pytest.approx([1, 1])
+
+
+@pytest.mark.parametrize("name", ["prefixes", "complete", "fixed length"])
+def test_the_posterior_of_the_stack_by_enumeration(name):
+    """Every string of the support, weighed by its probability, votes for its stack at t."""
+    dyck = examples()[name]
+    table = Table.of(dyck)
+    support, weight = table.support, table.log_probs[~torch.isneginf(table.log_probs)].exp()
+    nodes = sum(dyck.types**d for d in range(dyck.max_depth + 1))
+    for row in range(0, len(support), 7):
+        hidden = torch.arange(dyck.length) % 3 != 1
+        fits = ((support == support[row]) | hidden).all(1)
+        got = dyck.posterior(support[row][None], hidden[None]).exp()[0]
+        for t in range(dyck.length):
+            votes = torch.zeros(nodes + 1, dtype=torch.float64)
+            parse = dyck.parse(support[fits][:, : t + 1])
+            for depth, stack, ended, w in zip(
+                parse.depth.tolist(),
+                parse.stack.tolist(),
+                parse.ended.tolist(),
+                weight[fits],
+                strict=True,
+            ):
+                node = 0
+                for kind in stack[:depth]:
+                    node = node * dyck.types + 1 + kind
+                votes[nodes if ended else node] += w
+            torch.testing.assert_close(got[t], votes / votes.sum(), atol=1e-12, rtol=0)
+
+
 def test_the_published_setting():
     """D = 32, p = 0.2, q = 0.5: all samples balanced, p of the brackets square."""
     dyck = Dyck.fixed_length(32, type_probs=f64([0.2, 0.8]), q=0.5)

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych.core.randomness import TorchRng
+from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence
-from triptych.structures import chain
+from triptych.structures import chain, smoothing
 from triptych.structures.hmm import HMM
 from triptych.structures.markov import Markov
 
@@ -148,10 +148,10 @@ def test_the_three_ways_of_message_passing_agree(shape):
     torch.testing.assert_close(
         scaled.after.log() + scaled.log_after[..., None], reference.after, atol=1e-9, rtol=0
     )
-    smoothed = chain.smooth(hmm.initial, hmm.transition, hmm.emission.T, everything)
+    smoothed = smoothing.smooth(hmm.initial, hmm.transition, hmm.emission.T, everything)
     joint = reference.before + evidence.log() + reference.after
     torch.testing.assert_close(smoothed.log_evidence, joint[:, -1].logsumexp(-1), atol=1e-9, rtol=0)
-    filtered = chain.filter_forward(hmm.initial, hmm.transition, hmm.emission.T, everything)
+    filtered = smoothing.filter_forward(hmm.initial, hmm.transition, hmm.emission.T, everything)
     torch.testing.assert_close(filtered.log_evidence, smoothed.log_evidence, atol=1e-9, rtol=0)
 
 
@@ -194,6 +194,44 @@ def test_a_state_lost_to_underflow_and_needed_later_is_not_lost():
     assert hmm.next_token_log_probs(tokens[:, :7]).exp()[0, 1].item() == pytest.approx(0, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("emission", "length"),
+    [([[1e-3, 0.999], [0.999, 1e-3]], 110), ([[0.5, 0.5], [0.9, 0.1]], 1300)],
+)
+def test_a_state_that_the_past_excludes_does_not_spoil_the_rest(emission, length):
+    """State 1 is never visited but explains the string ever better: its message about the future
+    overflows relative to the others. The answers do not involve it."""
+    hmm = HMM(f64([1.0, 0.0]), torch.eye(2).double(), f64(emission), length)
+    tokens = torch.zeros((1, length), dtype=torch.long)
+    posterior = hmm.posterior(tokens, shown(tokens)).exp()
+    torch.testing.assert_close(posterior[0], f64([1.0, 0.0]).expand(length, -1))
+    vectors = hmm.embed(tokens).requires_grad_()
+    probs = hmm.soft_masked_probs(vectors)
+    torch.testing.assert_close(probs[0].detach(), f64(emission[0]).expand(length, -1))
+    probs[..., 0].sum().backward()
+    assert torch.isfinite(vectors.grad).all()
+
+
+@given(shapes.filter(lambda shape: shape[0] > 1))
+@settings(deadline=None, max_examples=25)
+def test_long_unlikely_strings_of_chains_with_zeros(shape):
+    """Strings not drawn from the model, 300 tokens: fast and soft answers against log-space."""
+    hmm = hmm_with_zeros(*shape).with_length(300)
+    generator = torch.Generator().manual_seed(shape[-1] % 2**31)
+    tokens = torch.randint(hmm.vocab_size, (4, 300), generator=generator)
+    tokens = tokens[~torch.isneginf(hmm.log_prob(tokens))]
+    evidence = hmm.embed(tokens)
+    reference = chain.log_messages(hmm.initial.log(), hmm.transition.log(), evidence.log())
+    joint = reference.before + evidence.log() + reference.after
+    wanted = (joint - joint.logsumexp(-1, keepdim=True)).exp()
+    torch.testing.assert_close(
+        hmm.posterior(tokens, shown(tokens)).exp(), wanted, atol=1e-10, rtol=0
+    )
+    without = reference.before + reference.after
+    wanted = (without - without.logsumexp(-1, keepdim=True)).exp() @ hmm.emission
+    torch.testing.assert_close(hmm.soft_masked_probs(evidence), wanted, atol=1e-10, rtol=0)
+
+
 def test_probabilities_too_small_for_scaling_go_to_log_space():
     hmm = HMM(f64([1.0]), f64([[1.0]]), f64([[1e-200, 1.0 - 1e-200]]), 4)
     tokens = torch.zeros((1, 4), dtype=torch.long)
@@ -205,7 +243,7 @@ def test_a_block_is_the_same_as_the_whole(monkeypatch):
     tokens = hmm.sample(50, TorchRng(0))
     hidden = tokens == 0
     whole = hmm.posterior(tokens, hidden)
-    monkeypatch.setattr(chain, "_BLOCK_BYTES", 8 * 9 * 4 * 7)  # seven rows at a time
+    monkeypatch.setattr(smoothing, "_BLOCK_BYTES", 8 * 9 * 4 * 7)  # seven rows at a time
     torch.testing.assert_close(hmm.posterior(tokens, hidden), whole)
 
 
@@ -319,10 +357,24 @@ def test_states_come_with_the_tokens():
     hmm = HMM.random_permutation_mixture(6, 10, 50, seed=2)
     drawn = hmm.sample_with_states(200, TorchRng(3))
     assert torch.equal(drawn.tokens, hmm.sample(200, TorchRng(3)))
-    likely = hmm.emission[drawn.states, drawn.tokens]
-    assert (likely > 0).all()
-    moves = hmm.transition[drawn.states[:, :-1], drawn.states[:, 1:]]
-    assert (moves > 0).all()
+
+
+def test_states_and_tokens_have_their_joint_law():
+    """Enumerate the sampler: p(z, x) of every pair, by the definition."""
+    hmm = HMM.random(2, 2, 2, seed=4)
+
+    def one(rng):
+        drawn = hmm.sample_with_states(1, rng)
+        return tuple(drawn.states[0].tolist()), tuple(drawn.tokens[0].tolist())
+
+    law = exact_law(one)
+    paths, strings, joint = brute_force_joint(hmm)
+    wanted = {
+        (tuple(map(int, z)), tuple(map(int, x))): joint[i, j]
+        for i, z in enumerate(paths)
+        for j, x in enumerate(strings)
+    }
+    assert law.probs == pytest.approx(wanted)
 
 
 def test_seeds_name_models():

@@ -15,7 +15,7 @@ from triptych.core.divergences import chi_square, entropy, kl_divergence, total_
 from triptych.core.estimates import Outcome
 from triptych.core.logspace import log1mexp, log_conditional, log_matmul, log_normalise, point_mass
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence
+from triptych.core.validation import ImpossibleEvidence, check_tokens
 
 P = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64).log()
 Q = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64).log()
@@ -44,6 +44,13 @@ def test_pinsker_and_friends(a, b):
     assert 2 * tv**2 <= kl + 1e-12  # Pinsker
     assert kl <= math.log1p(chi) + 1e-12
     assert kl == pytest.approx(scipy.stats.entropy(p.exp(), q.exp()), abs=1e-12)
+
+
+@pytest.mark.parametrize("f", [lambda p: kl_divergence(p, Q), entropy])
+def test_zero_probabilities_have_finite_gradients(f):
+    logits = torch.tensor([0.3, 0.1, -math.inf], dtype=torch.float64, requires_grad=True)
+    f(logits.log_softmax(-1)).backward()
+    assert torch.isfinite(logits.grad[:2]).all()
 
 
 def test_divergences_are_batched():
@@ -98,6 +105,22 @@ def test_a_bad_table_is_explained():
         Table(2, 2, torch.zeros(4).double())
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize(
+    ("tokens", "hidden", "sentence"),
+    [
+        (torch.zeros(2).long(), None, r"tokens has shape \(2,\); it needs 2 dimensions"),
+        (torch.zeros((1, 2)), None, r"tokens has dtype torch.float32; pass tokens.long\(\)"),
+        (np.zeros((1, 2), dtype=int), None, r"tokens is a ndarray; pass torch.tensor\(tokens\)"),
+        (torch.zeros((1, 2)).long(), torch.zeros((1, 2)), "hidden is torch.float32; it must be"),
+        (torch.zeros((1, 2)).long(), torch.zeros((1, 3)).bool(), "they must be equal"),
+    ],
+)
+def test_bad_tensors_are_explained(tokens, hidden, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        check_tokens(tokens, 2, hidden)
+
+
 # ------------------------------------------------------------------ estimates
 
 
@@ -138,6 +161,8 @@ def test_bootstrap_of_a_median_and_of_constants():
     assert estimate.value == 3.0
     assert 1.0 <= estimate.low < 3.0 < estimate.high <= 100.0
     assert estimates.bootstrap([2.0, 2.0, 2.0]).half_width == 0
+    tied = estimates.bootstrap([0.0, 0.0, 0.0, 0.0, 1.0], np.median)
+    assert (tied.low, tied.high) == (0.0, 1.0)
 
 
 def test_paired_differences_remove_what_is_common():

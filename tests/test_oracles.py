@@ -130,6 +130,13 @@ def test_chains_are_checked_for_invariance_and_balance():
     assert not all(f.holds for f in check_sampler(wrong))
 
 
+def test_a_thousand_hidden_bits():
+    oracle = HiddenParity.random(1100, seed=0)
+    tokens = torch.zeros((1, 1100), dtype=torch.long)
+    probs = oracle.masked_log_probs(tokens, torch.ones_like(tokens).bool()).exp()
+    torch.testing.assert_close(probs, torch.full_like(probs, 0.5))
+
+
 def test_bad_input_is_explained():
     with pytest.raises(ValueError, match="outside"):
         HiddenParity(torch.tensor([0, 2]))

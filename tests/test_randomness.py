@@ -17,8 +17,10 @@ def frequencies(draws, outcomes):
     return torch.bincount(draws.reshape(-1), minlength=outcomes) / draws.numel()
 
 
-@pytest.mark.parametrize("calls", [1, 2, 5])  # the third and later draws use alias tables
-def test_draws_follow_the_law_with_and_without_rows(calls):
+@pytest.mark.parametrize("calls", [1, 3])
+@pytest.mark.parametrize("draws", [16, 10**9])  # alias tables for many draws, and never
+def test_draws_follow_the_law_with_and_without_rows(calls, draws, monkeypatch):
+    monkeypatch.setattr(randomness, "_ALIAS_DRAWS", draws)
     n, rng = 40_000, TorchRng(0)
     table = torch.stack([LAW, LAW.flip(0), torch.eye(5, dtype=torch.float64)[3]]).log()
     rows = torch.arange(n) % 3
@@ -53,6 +55,7 @@ def test_a_uniform_just_under_one_stays_in_its_row(monkeypatch):
     table = torch.stack([LAW, LAW, LAW]).log()
     rng = TorchRng(0)
     assert rng.categorical(table, torch.tensor([1, 2])).tolist() == [3, 3]
+    monkeypatch.setattr(randomness, "_ALIAS_DRAWS", 0)
     by_alias = rng.categorical(table, torch.tensor([1, 2]))
     assert (LAW[by_alias] > 0).all()
     assert rng.categorical(table[:2]).tolist() == [3, 3]
@@ -67,7 +70,14 @@ def test_a_changed_table_is_not_remembered():
 
 
 def test_the_stream_depends_on_the_seed_alone():
+    """Not on whether a table was seen before, was copied, or is an inference tensor."""
     law = LAW.log().expand(100, -1)
+    table, rows = torch.stack([LAW, LAW.flip(0)]).log(), torch.arange(200) % 2
+    first, second = TorchRng(1), TorchRng(1)
+    for _ in range(3):
+        with torch.inference_mode():
+            copied = second.categorical(table.clone(), rows)
+        assert torch.equal(first.categorical(table, rows), copied)
     assert torch.equal(TorchRng(7).categorical(law), TorchRng(7).categorical(law))
     assert not torch.equal(TorchRng(7).categorical(law), TorchRng(8).categorical(law))
 
@@ -127,6 +137,21 @@ def test_a_program_that_may_not_stop_reports_what_is_missing():
     assert 0 < law.missing < 2e-3  # both branches of the last coin fall under the cutoff
     with pytest.raises(RuntimeError, match="cutoff"):
         exact_law(heads_before_tails, max_runs=50)
+
+
+def test_a_program_may_catch_its_own_errors():
+    def careless(rng):
+        try:
+            return int(rng.categorical(coin(0.25)))
+        except Exception:
+            return "failed"
+
+    assert exact_law(careless).probs == pytest.approx({0: 0.75, 1: 0.25})
+
+
+def test_a_tensor_is_no_outcome():
+    with pytest.raises(TypeError, match=r"x.item\(\) or tuple"):
+        exact_law(lambda rng: rng.categorical(coin(0.5)))
 
 
 def test_laws_are_conditioned_and_compared():

@@ -6,6 +6,7 @@ import torch
 
 from triptych.core.masking import corrupt
 from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.table import Table
 from triptych.structures.topics import LDA, Topics
 
 
@@ -126,6 +127,26 @@ def test_lda_lengths_are_uniform():
     # The last word may be the last of the document: after 3 words, N is 3..6 equally likely.
     ending = lda.next_token_log_probs(torch.tensor([[0, 0, 0]])).exp()[0, lda.end_token]
     assert ending.item() == pytest.approx(1 / 4)
+
+
+def test_many_topics_do_not_underflow():
+    topics = Topics(topics=10_000, words=1, drawn=300, length=3000)
+    tokens = topics.sample(2, TorchRng(0))
+    assert torch.isfinite(topics.log_prob(tokens)).all()
+    assert torch.isfinite(topics.next_token_log_probs(tokens[:, :2999]).max())
+    with pytest.raises(ValueError, match="enumeration stops at 200000"):
+        Topics(40, 2, 20, 4).set_posterior(torch.zeros((1, 4)).long(), torch.ones((1, 4)).bool())
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.7])
+def test_the_posterior_topic_of_lda_is_the_topic_of_the_word(alpha):
+    """Sum the law of a hidden word over the words of each topic, by the table."""
+    lda = LDA(topics=2, words=2, concentration=alpha, min_length=2, length=3)
+    table = Table.of(lda)
+    tokens, hidden = table.support[:40], torch.tensor([False, True, True]).expand(40, -1)
+    words = table.masked_log_probs(tokens, hidden).exp()
+    wanted = torch.stack([words[..., :2].sum(-1), words[..., 2:4].sum(-1), words[..., 4]], -1)
+    torch.testing.assert_close(lda.posterior(tokens, hidden).exp(), wanted)
 
 
 def test_bad_input_is_explained():

@@ -17,8 +17,9 @@ def kl_divergence(
 ) -> Float[Tensor, "*batch"]:
     """Σ p log(p / q): 0 log 0 = 0, and +inf where p has mass that q has not."""
     p = log_p.exp()
-    terms = p * (log_p - log_q)
-    return torch.where(p > 0, terms, torch.zeros_like(terms)).sum(-1)
+    counts = p > 0  # what does not count is replaced before it could make a nan, also in gradients
+    gap = torch.where(counts, log_p, 0.0) - torch.where(counts, log_q, 0.0)
+    return (p * gap).sum(-1)
 
 
 def chi_square(
@@ -33,4 +34,4 @@ def chi_square(
 def entropy(log_p: Float[Tensor, "*batch outcomes"]) -> Float[Tensor, "*batch"]:
     """-Σ p log p."""
     p = log_p.exp()
-    return -torch.where(p > 0, p * log_p, torch.zeros_like(p)).sum(-1)
+    return -(p * torch.where(p > 0, log_p, 0.0)).sum(-1)

@@ -1,6 +1,7 @@
 """Numbers with their uncertainty, and what may be concluded from them."""
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -63,6 +64,7 @@ def bootstrap(
 ) -> Estimate:
     """Interval for any statistic (called with `axis`), by BCa resampling of the samples.
 
+    Where BCa is not defined (most resamples tie, as for a median of few values), plain percentiles.
     Samples without spread have an interval of width zero: there is nothing to resample.
     """
     values = _values(samples)
@@ -71,16 +73,21 @@ def bootstrap(
         return Estimate(centre, -math.inf, math.inf, 1, confidence)
     if np.all(values == values[0]):
         return Estimate(centre, centre, centre, n, confidence)
-    result = stats.bootstrap(
-        (values,),
-        statistic,
-        confidence_level=confidence,
-        n_resamples=resamples,
-        method="BCa",
-        rng=np.random.default_rng(seed),
-    )
-    interval = result.confidence_interval
-    return Estimate(centre, float(interval.low), float(interval.high), n, confidence)
+    for method in ("BCa", "percentile"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a degenerate BCa warns and returns nan
+            result = stats.bootstrap(
+                (values,),
+                statistic,
+                confidence_level=confidence,
+                n_resamples=resamples,
+                method=method,
+                rng=np.random.default_rng(seed),
+            )
+        low, high = (float(end) for end in result.confidence_interval)
+        if not (math.isnan(low) or math.isnan(high)):
+            break
+    return Estimate(centre, low, high, n, confidence)
 
 
 def paired_difference(first: Samples, second: Samples, *, confidence: float = 0.95) -> Estimate:

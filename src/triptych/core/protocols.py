@@ -61,6 +61,17 @@ class NextToken(Protocol):
 
 
 @runtime_checkable
+class EveryNextToken(NextToken, Protocol):
+    """A `NextToken` that answers at every position of a sequence in one pass."""
+
+    def every_next_token_log_probs(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """log p(x_i = · | x_<i) for every i."""
+        ...
+
+
+@runtime_checkable
 class Masked(Protocol):
     """A masked oracle: log p(x_i = · | the tokens that are shown)."""
 
@@ -119,4 +130,13 @@ class Decoder(Protocol):
 
     def fork(self, rows: Int[Tensor, " copies"]) -> "Decoder":
         """A new decoder whose row i is a copy of row `rows[i]`."""
+        ...
+
+
+@runtime_checkable
+class NetworkDecoder(Decoder, Protocol):
+    """A decoder of a network, which has states for a verifier to look at."""
+
+    def hidden_state(self) -> Float[Tensor, "batch width"]:
+        """The network's last state at the end of each row."""
         ...

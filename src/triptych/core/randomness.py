@@ -17,6 +17,7 @@ from triptych.core.protocols import Rng
 
 _TABLES_KEPT = 4
 _ALIAS_OUTCOMES = 512
+_ALIAS_DRAWS = 16
 
 
 def _probabilities(log_probs: Float[Tensor, "*table outcomes"]) -> Float[Tensor, "*table outcomes"]:
@@ -60,7 +61,7 @@ class _Alias(NamedTuple):
     """Walker's alias tables: outcome k is kept with probability keep[k], else it is other[k].
 
     A draw costs a few gathers, five times less than a binary search; building them costs
-    `outcomes` passes over the table, so they are made only for a table that is used again.
+    `outcomes` passes over the table, so they are made only for many draws.
     """
 
     outcomes: int
@@ -107,8 +108,8 @@ class _Remembered(NamedTuple):
 class TorchRng:
     """Draws with a seeded `torch.Generator` on one device.
 
-    Outcomes of probability 0 are never drawn. The stream depends on the seed, the device and
-    the sequence of calls, and on nothing else.
+    Outcomes of probability 0 are never drawn. The stream depends on the seed, the device, and
+    the shapes and values of the calls, and on nothing else.
     """
 
     def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
@@ -141,32 +142,41 @@ class TorchRng:
                 f"with `rows`, log_probs must be a table of shape (rows, outcomes); "
                 f"given shape {tuple(log_probs.shape)}"
             )
-        return self._table(log_probs).draw(rows, self._uniform(rows.shape))
+        kind = _Alias if _pays(rows.numel(), log_probs.shape[-1]) else _Cumulative
+        return self._table(log_probs, kind).draw(rows, self._uniform(rows.shape))
 
     def _uniform(self, shape: Sequence[int]) -> Float[Tensor, "..."]:
         return torch.rand(
             tuple(shape), generator=self.generator, dtype=torch.float64, device=self.device
         )
 
-    def _table(self, log_probs: Float[Tensor, "rows outcomes"]) -> _Cumulative | _Alias:
-        """How to draw from a table, remembered while the same tensor is used again."""
+    def _table(
+        self, log_probs: Float[Tensor, "rows outcomes"], kind: type[_Alias] | type[_Cumulative]
+    ) -> _Alias | _Cumulative:
+        """Tables to draw from, remembered while the same tensor is used again."""
         if log_probs.is_inference():  # such a tensor cannot tell whether it was changed
-            return _Cumulative.of(log_probs)
+            return kind.of(log_probs)
         version = log_probs._version
-        for place, seen in enumerate(self._tables):
-            if seen.source is log_probs and seen.version == version:
-                if isinstance(seen.table, _Alias) or seen.table.outcomes > _ALIAS_OUTCOMES:
-                    return seen.table
-                self._tables[place] = _Remembered(log_probs, version, _Alias.of(log_probs))
-                return self._tables[place].table
-        table = _Cumulative.of(log_probs)
+        for seen in self._tables:
+            same = seen.source is log_probs and seen.version == version
+            if same and isinstance(seen.table, kind):
+                return seen.table
+        table = kind.of(log_probs)
         kept = self._tables[: _TABLES_KEPT - 1]
         self._tables = [_Remembered(log_probs, version, table), *kept]
         return table
 
 
-class _Fork(Exception):
-    """Raised when a replayed program asks for a choice not yet decided."""
+def _pays(draws: int, outcomes: int) -> bool:
+    """Whether alias tables are worth building: by sizes alone, so that streams can be repeated."""
+    return outcomes <= _ALIAS_OUTCOMES and draws >= _ALIAS_DRAWS * outcomes
+
+
+class _Fork(BaseException):
+    """Raised when a replayed program asks for a choice not yet decided.
+
+    Not an Exception, so that a program which catches its own errors does not catch this.
+    """
 
     def __init__(self, probs: list[float]) -> None:
         self.probs = probs
@@ -229,12 +239,17 @@ class Law:
 
 
 def exact_law(
-    program: Callable[[Rng], Hashable], *, cutoff: float = 0.0, max_runs: int = 10_000_000
+    program: Callable[[Rng], Hashable],
+    *,
+    cutoff: float = 0.0,
+    max_runs: int = 1_000_000,
+    max_choices: int = 10_000,
 ) -> Law:
     """The law of `program(rng)`, by depth-first search over its choices.
 
     `program` must be a function of its choices alone. A program that may run for ever needs a
-    `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`.
+    `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`, as
+    are branches of more than `max_choices` choices.
     """
     probs: dict[Hashable, float] = defaultdict(float)
     missing = 0.0
@@ -243,11 +258,17 @@ def exact_law(
         if not frontier:
             return Law(dict(probs), missing)
         decided, mass = frontier.pop()
-        if mass < cutoff:
+        if mass < cutoff or len(decided) > max_choices:
             missing += mass
             continue
         try:
-            probs[program(_ReplayRng(decided))] += mass
+            outcome = program(_ReplayRng(decided))
+            if isinstance(outcome, Tensor):
+                raise TypeError(
+                    "the program returned a tensor, which has no value to compare by; return "
+                    "x.item() or tuple(x.tolist())"
+                )
+            probs[outcome] += mass
         except _Fork as fork:
             frontier += [((*decided, k), mass * p) for k, p in enumerate(fork.probs) if p > 0]
     raise RuntimeError(

@@ -14,11 +14,13 @@ from triptych.core.protocols import Rng
 class OneShot(NamedTuple):
     """`attempt(rng)` returns an outcome, or None when it rejects.
 
-    Promise: given that it does not reject, its law is `target`.
+    Promise: given that it does not reject, its law is `target`. A sampler that may go on for ever
+    is enumerated down to branches of probability `cutoff`, and may be off by what that leaves out.
     """
 
     attempt: Callable[[Rng], Hashable | None]
     target: Mapping[Any, float]
+    cutoff: float = 0.0
 
 
 class Chain(NamedTuple):

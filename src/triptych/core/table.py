@@ -70,15 +70,20 @@ class Table:
         return cls(density.vocab_size, density.length, log_normalise(log_weights))
 
     @classmethod
-    def random(cls, vocab_size: int, length: int, seed: int) -> "Table":
+    def random(
+        cls, vocab_size: int, length: int, seed: int, device: torch.device | str = "cpu"
+    ) -> "Table":
         """An arbitrary distribution: weights uniform on (0, 1), normalised."""
         generator = torch.Generator().manual_seed(seed)
         weights = torch.rand(vocab_size**length, generator=generator, dtype=torch.float64)
-        return cls(vocab_size, length, (weights / weights.sum()).log())
+        return cls(vocab_size, length, (weights / weights.sum()).log().to(device))
 
     @property
     def device(self) -> torch.device:
         return self.log_probs.device
+
+    def to(self, device: torch.device | str) -> "Table":
+        return Table(self.vocab_size, self.length, self.log_probs.to(device))
 
     @property
     def sequences(self) -> Int[Tensor, "count length"]:

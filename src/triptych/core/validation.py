@@ -52,7 +52,30 @@ def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], because: s
         )
 
 
+def check_integers(name: str, values: Tensor, *, dimensions: int) -> None:
+    """`values` is an integer tensor with this many dimensions."""
+    if not isinstance(values, Tensor):
+        raise ValueError(f"{name} is a {type(values).__name__}; pass torch.tensor({name})")
+    if values.dtype not in (torch.int64, torch.int32):
+        raise ValueError(f"{name} has dtype {values.dtype}; pass {name}.long()")
+    if values.ndim != dimensions:
+        raise ValueError(
+            f"{name} has shape {tuple(values.shape)}; it needs {dimensions} dimensions"
+            + (" (batch, length): pass one row as x[None]" if dimensions == 2 else "")
+        )
+
+
+def check_dimensions(name: str, values: Tensor, dimensions: int, meaning: str) -> None:
+    """`values` is a tensor with this many dimensions."""
+    if not isinstance(values, Tensor):
+        raise ValueError(f"{name} is a {type(values).__name__}; it must be a tensor of {meaning}")
+    if values.ndim != dimensions:
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be of shape {meaning}")
+
+
 def check_count(name: str, value: int, *, at_least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ValueError(f"{name} is {value!r}; it must be a whole number")
     if value < at_least:
         raise ValueError(f"{name} is {value}; it must be at least {at_least}")
 
@@ -77,6 +100,10 @@ def check_tokens(
     hidden: Bool[Tensor, "batch t"] | None = None,
 ) -> None:
     """Shown tokens lie in 0..vocab_size-1; a hidden position may hold anything."""
+    check_integers("tokens", tokens, dimensions=2)
+    if hidden is not None and (not isinstance(hidden, Tensor) or hidden.dtype != torch.bool):
+        kind = hidden.dtype if isinstance(hidden, Tensor) else type(hidden).__name__
+        raise ValueError(f"hidden is {kind}; it must be a bool tensor, True where not shown")
     if hidden is not None and hidden.shape != tokens.shape:
         raise ValueError(
             f"hidden has shape {tuple(hidden.shape)} and tokens {tuple(tokens.shape)}; "

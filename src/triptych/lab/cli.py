@@ -2,8 +2,10 @@
 
 import json
 import sys
+from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
@@ -17,8 +19,38 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Answer = TypeVar("Answer")
+
+
+class ScaleName(StrEnum):
+    smoke = "smoke"
+    laptop = "laptop"
+    paper = "paper"
+
+
+class EngineName(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:1.")]
+Out = Annotated[Path, typer.Option(help="Run folder: results, cache and report live there.")]
+ScaleOption = Annotated[
+    ScaleName,
+    typer.Option(help="smoke: seconds; laptop: minutes on 2 cores; paper: the source's setting."),
+]
+Seeds = Annotated[int | None, typer.Option(help="Seeds per setting; the study's own by default.")]
+EngineOption = Annotated[
+    EngineName, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")
+]
+Address = Annotated[str | None, typer.Option(help="Ray cluster to join; else one is started.")]
+Workers = Annotated[int | None, typer.Option(help="Processes; by default one per core.")]
+Limit = Annotated[float | None, typer.Option(help="Seconds that one unit may take.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated."),
+]
 
 
 def _version(wanted: bool) -> bool:
@@ -40,6 +72,124 @@ def main(
 
 
 @app.command()
+def reproduce(
+    scale: ScaleOption = ScaleName.laptop,
+    seeds: Seeds = None,
+    device: Device = "cpu",
+    engine: EngineOption = EngineName.local,
+    ray_address: Address = None,
+    workers: Workers = None,
+    limit: Limit = None,
+    out: Out = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Run every study, judge every published result, and write the report.
+
+    What is done already is not run again. Exit code 1 when a claim fails.
+
+    Example: triptych reproduce --scale smoke
+    """
+    _run_studies([], scale, seeds, device, engine, ray_address, workers, limit, [], out, as_json)
+
+
+@app.command()
+def run(
+    studies: Annotated[
+        list[str], typer.Argument(help="Names of studies, or Python files of your own.")
+    ],
+    scale: ScaleOption = ScaleName.laptop,
+    seeds: Seeds = None,
+    device: Device = "cpu",
+    engine: EngineOption = EngineName.local,
+    ray_address: Address = None,
+    workers: Workers = None,
+    limit: Limit = None,
+    assign: Set = None,
+    out: Out = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Run studies, judge their claims, and write the report.
+
+    Exit code 1 when a claim of theirs fails.
+
+    Example: triptych run exact_sampling --scale smoke --set depths=[2,3]
+    """
+    _run_studies(
+        studies,
+        scale,
+        seeds,
+        device,
+        engine,
+        ray_address,
+        workers,
+        limit,
+        assign or [],
+        out,
+        as_json,
+    )
+
+
+@app.command()
+def claims(out: Out = Path("runs"), as_json: Json = False) -> None:
+    """Print the verdict of every published result, from the rows stored so far.
+
+    Example: triptych claims --json
+    """
+    from triptych.lab import outcome
+
+    judged = _or_explain(lambda: outcome.judged_in(_store_if_any(out)))
+    if as_json:
+        typer.echo(json.dumps(outcome.as_json(judged), indent=2))
+    else:
+        outcome.print_verdicts(judged, everything=True)
+    _exit_if_failing(judged)
+
+
+@app.command()
+def report(
+    out: Out = Path("runs"),
+    to: Annotated[
+        Path | None, typer.Option(help="HTML file; in the run folder by default.")
+    ] = None,
+) -> None:
+    """Write the report again from stored rows: one HTML file that opens from disk.
+
+    Example: triptych report --to report.html
+    """
+    from triptych.lab import outcome
+
+    path = to or out / outcome.REPORT
+    _or_explain(lambda: outcome.write_report_of(_store_if_any(out), path))
+    typer.echo(f"Open {path}")
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """List the studies and the structures.
+
+    Example: triptych list
+    """
+    from triptych.lab.runner import find_studies
+    from triptych.lab.verification import describe_structures
+
+    studies = [
+        {
+            "study": study.name,
+            "about": study.about,
+            "claims": ", ".join(claim.id for claim in study.claims) or "none of the ledger",
+        }
+        for study in find_studies().values()
+    ]
+    structures = describe_structures()
+    if as_json:
+        typer.echo(json.dumps({"studies": studies, "structures": structures}, indent=2))
+        return
+    _table(studies, {"study": "study", "about": "question", "claims": "claims"})
+    typer.echo("")
+    _table(structures, {"structure": "structure", "about": "what it is", "examples": "examples"})
+
+
+@app.command()
 def verify(
     file: Annotated[
         Path | None,
@@ -48,48 +198,40 @@ def verify(
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Check the laws of every structure, or of the structures in FILE, by enumeration.
+    """Check the laws of every structure and sampler, or of those in FILE, by enumeration.
 
     Exit code 1 when a law fails.
 
     Example: triptych verify my_structure.py
     """
-    from triptych.lab.verification import verify_examples
+    from triptych.lab import verification
 
-    findings = _run(lambda: verify_examples(file, device))
+    findings = _or_explain(lambda: verification.verify_examples(file, device))
     if as_json:
-        typer.echo(json.dumps([finding._asdict() for finding in findings], indent=2))
+        typer.echo(json.dumps(verification.as_json(findings), indent=2))
     else:
-        from triptych.lab.verification import print_findings
-
-        print_findings(findings)
+        verification.print_findings(findings)
     if not all(finding.holds for finding in findings):
         raise typer.Exit(1)
 
 
 @app.command()
-def reproduce(device: Device = "cpu", as_json: Json = False) -> None:
-    """Run everything there is to reproduce, with progress, and say what holds.
+def bench() -> None:
+    """Measure speed against peers, in one run on this machine (needs the source repository).
 
-    There are no studies yet: this checks the laws of every exact structure, which the studies
-    stand on. Example: triptych reproduce
+    Example: triptych bench
     """
-    verify(None, device, as_json)
+    import importlib.util
+    import subprocess
 
-
-@app.command("list")
-def list_structures(as_json: Json = False) -> None:
-    """List the structures and their examples.
-
-    Example: triptych list
-    """
-    from triptych.lab.verification import describe_structures
-
-    rows = describe_structures()
-    if as_json:
-        typer.echo(json.dumps(rows, indent=2))
-        return
-    _table(rows, {"structure": "structure", "about": "what it is", "examples": "examples"})
+    if importlib.util.find_spec("benchmarks") is None and not Path("benchmarks").is_dir():
+        typer.echo(
+            "triptych: the benchmarks are not part of the installed package; "
+            "clone the repository and run `make bench`",
+            err=True,
+        )
+        raise typer.Exit(2)
+    raise typer.Exit(subprocess.run([sys.executable, "-m", "benchmarks"], check=False).returncode)
 
 
 @app.command()
@@ -108,7 +250,110 @@ def env(as_json: Json = False) -> None:
         typer.echo(f"{name:<10} {value}")
 
 
-def _run(action: Any) -> Any:
+# ---------------------------------------------------------------------- behind the commands
+
+
+def _run_studies(
+    names: list[str],
+    scale: ScaleName,
+    seeds: int | None,
+    device: str,
+    engine: EngineName,
+    ray_address: str | None,
+    workers: int | None,
+    limit: float | None,
+    assignments: list[str],
+    out: Path,
+    as_json: bool,
+) -> None:
+    from triptych.lab import outcome
+    from triptych.lab.progress import progress_on
+    from triptych.lab.runner import run_study
+    from triptych.lab.store import Store
+    from triptych.studies.study import Scale
+
+    chosen = _or_explain(lambda: _chosen(names))
+    overrides = _or_explain(lambda: _assigned(assignments))
+    store = _or_explain(lambda: Store.open(out))
+    progress = progress_on(sys.stderr)
+    try:
+        for study in chosen:
+            _or_explain(
+                lambda study=study: run_study(
+                    study,
+                    Scale(scale.value),
+                    store=store,
+                    engine=engine.value,
+                    workers=workers,
+                    device=device,
+                    overrides=overrides,
+                    seeds=seeds,
+                    limit_s=limit,
+                    progress=progress,
+                    ray_address=ray_address,
+                )
+            )
+    except KeyboardInterrupt:
+        typer.echo("\nStopped. What is done is stored; the same command goes on.", err=True)
+        raise typer.Exit(130) from None
+    judged = _or_explain(lambda: outcome.write_report_of(store, out / outcome.REPORT, chosen))
+    mine = {claim.id for study in chosen for claim in study.claims}
+    if as_json:
+        told = [line for line in outcome.as_json(judged) if not names or line["id"] in mine]
+        typer.echo(json.dumps(told, indent=2))
+    else:
+        outcome.print_verdicts(
+            judged if not names else [line for line in judged if line.id in mine], everything=False
+        )
+        typer.echo(f"Open {out / outcome.REPORT}")
+    _exit_if_failing([line for line in judged if line.id in mine])
+
+
+def _chosen(names: list[str]) -> list[Any]:
+    """Studies by name, a user's own by file; all of ours when none is named."""
+    import difflib
+
+    from triptych.lab.runner import find_studies, load_study
+
+    known = find_studies()
+    if not names:
+        return list(known.values())
+    found = []
+    for name in names:
+        if name in known:
+            found.append(known[name])
+        elif name.endswith(".py"):
+            found.append(load_study(Path(name)))
+        else:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
+    return found
+
+
+def _assigned(assignments: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in assignments:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise ValueError(f"--set {text!r} needs the form FIELD=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs
+
+
+def _store_if_any(out: Path) -> Any:
+    """The store of a run folder, or None if nothing was run there yet."""
+    from triptych.lab.store import FILE, Store
+
+    return Store.read(out) if (out / FILE).exists() else None
+
+
+def _exit_if_failing(judged: list[Any]) -> None:
+    if any(line.verdict == "fails" for line in judged):
+        raise typer.Exit(1)
+
+
+def _or_explain(action: Callable[[], Answer]) -> Answer:
     """User mistakes are one sentence on standard error and exit code 2, not a traceback."""
     try:
         return action()
@@ -127,8 +372,7 @@ def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
         table.add_column(title)
     for row in rows:
         table.add_row(*(escape(str(row[key])) for key in columns))
-    width = None if sys.stdout.isatty() else 120
-    Console(width=width).print(table)
+    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 if __name__ == "__main__":

@@ -34,13 +34,17 @@ def file_examples(path: Path) -> list[Example]:
     """The examples of a Python file outside the package."""
     if not path.is_file():
         raise FileNotFoundError(f"no such file: {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    name = f"triptych_user_file_{path.stem}"  # never the name of an installed module
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # dataclasses look their module up by name
-    spec.loader.exec_module(module)
-    found = module_examples(module, path.stem)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+        found = module_examples(module, path.stem)
+    except Exception as error:
+        raise ImportError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
     if not found:
         raise ImportError(
             f"{path} has no function examples() returning a dictionary of named structures"
@@ -52,4 +56,7 @@ def module_examples(module: ModuleType, label: str) -> list[Example]:
     examples = getattr(module, "examples", None)
     if examples is None:
         return []
-    return [Example(label, name, value) for name, value in examples().items()]
+    found = examples()
+    if not isinstance(found, dict):
+        raise TypeError(f"examples() returned a {type(found).__name__}, not a dictionary")
+    return [Example(label, name, value) for name, value in found.items()]

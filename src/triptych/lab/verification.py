@@ -1,5 +1,7 @@
 """Run the laws on examples, with progress, and show what came out."""
 
+import importlib
+import math
 import sys
 import time
 from pathlib import Path
@@ -7,13 +9,14 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
-from triptych.core.laws import check_sampler, check_structure
+from triptych.core.laws import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
 from triptych.lab.discovery import Example, file_examples, package_examples
 
-PACKAGES = ("triptych.structures",)
+PACKAGES = ("triptych.structures", "triptych.inference")
 
 
 class LawFinding(NamedTuple):
@@ -49,15 +52,34 @@ def verify_examples(file: Path | None, device: str) -> list[LawFinding]:
 
 
 def _verify(example: Example, device: str) -> list[LawFinding]:
+    """Every law of one example; one that cannot be checked is a finding that does not hold."""
     started = time.perf_counter()
-    if isinstance(example.value, OneShot | Chain):
-        findings = check_sampler(example.value)
-    else:
-        value = example.value if device == "cpu" else example.value.to(device)
-        findings = check_structure(value, device=device)
+    try:
+        if isinstance(example.value, OneShot | Chain):
+            findings = check_sampler(example.value)
+        else:
+            value = example.value
+            if device != "cpu":
+                if not hasattr(value, "to"):
+                    raise TypeError(f"{type(value).__name__} has no method to(device)")
+                value = value.to(device)
+            findings = check_structure(value, device=device)
+    except (
+        Exception
+    ) as error:  # a user's structure may raise anything; the others are still checked
+        what = f"could not be checked: {type(error).__name__}: {error}"
+        findings = [Finding(what, math.inf, 0.0)]
     seconds = (time.perf_counter() - started) / max(1, len(findings))
     return [
         LawFinding(example.module, example.name, *finding, finding.holds, seconds)
+        for finding in findings
+    ]
+
+
+def as_json(findings: list[LawFinding]) -> list[dict[str, Any]]:
+    """Plain dictionaries; an infinite error, which JSON has no number for, is null."""
+    return [
+        finding._asdict() | {"error": finding.error if math.isfinite(finding.error) else None}
         for finding in findings
     ]
 
@@ -81,9 +103,8 @@ def print_findings(findings: list[LawFinding]) -> None:
         )
         for finding in mine:
             if not finding.holds:
-                table.add_row(
-                    "", f"FAILS: {finding.law}", "", f"{finding.error:.1e}", "", style="bold red"
-                )
+                law = escape(f"FAILS: {finding.law}")
+                table.add_row("", law, "", f"{finding.error:.1e}", "", style="bold red")
     console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(table)
     held = sum(finding.holds for finding in findings)
@@ -92,10 +113,8 @@ def print_findings(findings: list[LawFinding]) -> None:
 
 def describe_structures() -> list[dict[str, Any]]:
     """Name, first line of the documentation and examples of every structure."""
-    import importlib
-
     rows: dict[str, dict[str, Any]] = {}
-    for package in PACKAGES:
+    for package in PACKAGES[:1]:
         for example in package_examples(package):
             module = importlib.import_module(f"{package}.{example.module}")
             about = (module.__doc__ or "").strip().splitlines()[0]

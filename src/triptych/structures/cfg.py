@@ -4,8 +4,8 @@
 
 The law is the grammar's, conditioned on strings of at most `length` words; the end token pads.
 The inside probabilities I[i, n, A] = p(A derives the evidence at positions i .. i+n-1), where a
-hidden word is any word, give the probability of whatever is shown, and their gradient with
-respect to the evidence is every marginal at once: the outside pass is automatic differentiation.
+hidden word is any word, give the probability of whatever is shown, and the gradient of its
+logarithm is every marginal at once: the outside pass is automatic differentiation.
 
 Notation
 --------
@@ -25,6 +25,7 @@ from triptych.core.protocols import Rng
 from triptych.core.validation import (
     ROW_SUM_TOLERANCE,
     check_count,
+    check_dimensions,
     check_floats,
     check_prefix,
     check_same_device,
@@ -33,6 +34,8 @@ from triptych.core.validation import (
     moved_to,
     raise_if_impossible,
 )
+
+LOG_ZERO = -1e200  # log 0 as a number: sums of it stay far below every real log-probability
 
 Rules = Mapping[str, Mapping[str | tuple[str, str], float]]
 
@@ -51,6 +54,7 @@ class CFG:
     word_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        check_dimensions("terminal", self.terminal, 2, "[symbols, words]")
         symbols, words = self.terminal.shape
         check_shape("binary", self.binary, (symbols,) * 3, f"a grammar of {symbols} symbols")
         check_floats("binary", self.binary)
@@ -68,7 +72,7 @@ class CFG:
             )
         if self.word_names and len(self.word_names) != words:
             raise ValueError(f"{len(self.word_names)} word names for {words} words")
-        if not self._spans[:, 0].sum() > 0:
+        if not self._spans[:, 0].max() > LOG_ZERO / 2:
             raise ValueError(f"this grammar derives no string of at most {self.length} words")
 
     def __repr__(self) -> str:
@@ -136,23 +140,27 @@ class CFG:
 
     # ------------------------------------------------------------------ exact answers
 
-    def inside(
-        self, evidence: Float[Tensor, "batch length words"]
+    def log_inside(
+        self, log_evidence: Float[Tensor, "batch length words"]
     ) -> Float[Tensor, "batch spans symbols"]:
-        """p(A derives the evidence on the first n positions), n = 1..length.
+        """log p(A derives the evidence on the first n positions), n = 1..length.
 
-        `evidence[b, i, a]` weighs word a at position i: one-hot where shown, ones where hidden.
+        `log_evidence[b, i, a]` weighs word a at position i: 0 or LOG_ZERO where shown, 0 where
+        hidden. A probability of 0 is the finite LOG_ZERO or less, so that gradients stay finite.
         """
-        length = evidence.shape[1]
+        length = log_evidence.shape[1]
+        log_binary, log_terminal = _log(self.binary), _log(self.terminal)
         # chart[n - 1][b, i, A]: A derives positions i .. i + n - 1.
-        chart = [evidence @ self.terminal.T]
+        chart = [(log_evidence[:, :, None, :] + log_terminal).logsumexp(-1)]
         for n in range(2, length + 1):
             starts = length - n + 1
-            pairs = sum(
-                chart[k - 1][:, :starts, :, None] * chart[n - k - 1][:, k : k + starts, None, :]
+            splits = [
+                chart[k - 1][:, :starts, :, None] + chart[n - k - 1][:, k : k + starts, None, :]
                 for k in range(1, n)
-            )
-            chart.append(torch.einsum("bixy,axy->bia", pairs, self.binary))
+            ]
+            pairs = torch.stack(splits).logsumexp(0)
+            joint = pairs[:, :, None] + log_binary
+            chart.append(joint.flatten(-2).logsumexp(-1))
         return torch.stack([spans[:, 0] for spans in chart], dim=1)
 
     def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
@@ -180,8 +188,8 @@ class CFG:
     def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
         """A length, then the tree from the top, every split in proportion to what it can derive."""
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
-        lengths = self._spans[:, 0]
-        total = 1 + rng.categorical((lengths / lengths.sum()).log()[None], everyone)
+        lengths = _rows_or_uniform(self._spans[:, 0][None])
+        total = 1 + rng.categorical(lengths, everyone)
         log_splits, log_words = self._split_log_probs, self._word_log_probs
         tokens = torch.full((n, self.length), self.end_token, device=self.device)
         written = torch.zeros_like(everyone)
@@ -219,56 +227,66 @@ class CFG:
         ended = ~hidden & (tokens == self.end_token)
         shown = ~hidden & ~ended
         word = torch.where(shown, tokens, 0)
-        # A shown word is weighed by 1 / (its largest probability), so that long strings do not
-        # underflow; every length that fits contains all shown words, so the factor is common.
-        peak = self.terminal.amax(0)[word]
-        letter = torch.nn.functional.one_hot(word, self.words)
-        weight = letter / peak.masked_fill(peak == 0, 1.0)[..., None]
-        evidence = torch.where(hidden[..., None], torch.ones_like(weight), weight)
-        evidence = evidence.masked_fill(ended[..., None], 0.0)
+        letter = torch.nn.functional.one_hot(word, self.words).bool()
+        log_evidence = torch.zeros(letter.shape, dtype=torch.float64, device=tokens.device)
+        log_evidence = log_evidence.masked_fill(shown[..., None] & ~letter, LOG_ZERO)
+        log_evidence = log_evidence.masked_fill(ended[..., None], LOG_ZERO)
         with torch.enable_grad():
-            evidence = evidence.detach().requires_grad_()
-            derived = self.inside(evidence)[:, :, 0]
+            log_evidence = log_evidence.detach().requires_grad_()
+            derived = self.log_inside(log_evidence)[:, :, 0]
             shortest = torch.where(shown, position + 1, 1).amax(1)
             fits = position + 1 >= shortest[:, None]
-            by_length = derived.masked_fill(~fits, 0.0)  # batch length: the string has n words
-            total = by_length.sum(-1)
-            (gradient,) = torch.autograd.grad(total.sum(), evidence)
-        scale = torch.where(shown, peak.log(), 0.0).sum(-1)
-        log_evidence = total.detach().log() + scale - self._spans[:, 0].sum().log()
-        safe = total.detach().masked_fill(total == 0, 1.0)
-        words = gradient * evidence.detach() / safe[:, None, None]
-        over = (by_length.detach().cumsum(-1) - by_length.detach()) / safe[:, None]
-        return log_evidence, torch.cat([words, over[..., None]], dim=-1)
+            by_length = derived.masked_fill(~fits, LOG_ZERO)  # the string has n words
+            total = by_length.logsumexp(-1)
+            (words,) = torch.autograd.grad(total.sum(), log_evidence)
+        by_length, total = by_length.detach(), total.detach()
+        possible = total > LOG_ZERO / 2
+        mass = self._spans[:, 0].logsumexp(0)
+        nothing = torch.full_like(total, -torch.inf)
+        lengths = (by_length - total[:, None]).exp()
+        over = lengths.cumsum(-1) - lengths
+        marginals = torch.cat([words, over[..., None]], dim=-1)
+        return torch.where(possible, total - mass, nothing), marginals
 
     @cached_property
     def _spans(self) -> Float[Tensor, "length symbols"]:
-        """p(A derives some string of n words), n = 1..length."""
-        anything = self.terminal.new_ones((1, self.length, self.words))
-        return self.inside(anything)[0]
+        """log p(A derives some string of n words), n = 1..length."""
+        anything = self.terminal.new_zeros((1, self.length, self.words))
+        return self.log_inside(anything)[0]
 
     @cached_property
     def _word_log_probs(self) -> Float[Tensor, "symbols words"]:
-        return _rows_or_uniform(self.terminal).log()
+        return _rows_or_uniform(_log(self.terminal))
 
     @cached_property
     def _split_log_probs(self) -> Float[Tensor, "symbol_spans splits"]:
         """Row A * length + n - 1: the law of (cut, B, C) when A derives n words."""
-        table = self.terminal.new_zeros(
-            (self.symbols, self.length, self.length, self.symbols, self.symbols)
-        )
+        shape = (self.symbols, self.length, self.length, self.symbols, self.symbols)
+        table = torch.full(shape, LOG_ZERO, dtype=torch.float64, device=self.device)
         for n in range(2, self.length + 1):
             for cut in range(1, n):
                 left, right = self._spans[cut - 1], self._spans[n - cut - 1]
-                table[:, n - 1, cut - 1] = self.binary * left[:, None] * right
-        return _rows_or_uniform(table.flatten(2).flatten(0, 1)).log()
+                table[:, n - 1, cut - 1] = _log(self.binary) + left[:, None] + right
+        return _rows_or_uniform(table.flatten(2).flatten(0, 1))
 
 
-def _rows_or_uniform(weights: Float[Tensor, "rows outcomes"]) -> Float[Tensor, "rows outcomes"]:
-    """Rows scaled to sum to 1; a row of zeros, which is never drawn from, becomes uniform."""
-    total = weights.sum(-1, keepdim=True)
-    empty = torch.full_like(weights, 1.0 / weights.shape[-1])
-    return torch.where(total > 0, weights / total.masked_fill(total == 0, 1.0), empty)
+def _log(probs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """log p, with the finite LOG_ZERO for log 0."""
+    return (
+        torch.where(probs > 0, probs, torch.ones_like(probs))
+        .log()
+        .masked_fill(probs <= 0, LOG_ZERO)
+    )
+
+
+def _rows_or_uniform(
+    log_weights: Float[Tensor, "rows outcomes"],
+) -> Float[Tensor, "rows outcomes"]:
+    """Rows normalised, zeros as -inf; a row of only zeros, which is never drawn from, uniform."""
+    zero = log_weights <= LOG_ZERO / 2
+    rows = log_weights.masked_fill(zero, -torch.inf)
+    rows = rows.masked_fill(zero.all(-1, keepdim=True), 0.0)
+    return rows - rows.logsumexp(-1, keepdim=True)
 
 
 def examples() -> dict[str, CFG]:

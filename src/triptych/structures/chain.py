@@ -13,7 +13,7 @@ Three ways to compute it, from obvious to fast:
 
     log_messages      in log-space; nothing can underflow; the reference
     scaled_messages   in probabilities, rescaled at every step; differentiable
-    smooth            in probabilities, in cache-sized blocks, without autograd; checks itself
+    smoothing.smooth  in probabilities, in cache-sized blocks, without autograd; checks itself
                       and hands rows at risk of underflow to log_messages
 
 Notation
@@ -23,15 +23,16 @@ e   evidence     [batch, length, states]
 """
 
 import math
-import threading
 from typing import NamedTuple
 
-import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from triptych.core.logspace import log_matmul, log_normalise
+from triptych.core.logspace import log_matmul
+
+_SMALLEST_TOTAL = 1e-100  # below it, a product of scaled messages has lost too many digits
+_LOG_ZERO = -1e200  # a zero in log-space whose gradient is 0 and not nan
 
 
 class Messages(NamedTuple):
@@ -81,20 +82,22 @@ def scaled_messages(
 ) -> ScaledMessages:
     """The recursions with every step rescaled; gradients flow to all three arguments.
 
-    A row of mass 0 becomes a row of zeros with log scale -inf and gradient 0, never nan.
+    A row of mass 0 becomes a row of zeros with log scale -inf and gradient 0, never nan. Entries
+    below 1e-308 of the largest in their row are 0: `leave_one_out` sees to the rest.
     """
     batch, length, states = evidence.shape
     start = initial.expand(batch, -1)
     end = torch.full_like(start, 1.0 / states)
     flat = torch.zeros(batch, dtype=evidence.dtype, device=evidence.device)
+    at = evidence.unbind(1)  # indexing inside the loop would make the gradient quadratic in length
     before, log_before = [start], [flat]
     for t in range(length - 1):
-        message, log_scale = _rescaled((before[t] * evidence[:, t]) @ transition)
+        message, log_scale = _rescaled((before[t] * at[t]) @ transition)
         before.append(message)
         log_before.append(log_before[t] + log_scale)
     after, log_after = [end], [flat + math.log(states)]
     for t in range(length - 1, 0, -1):
-        message, log_scale = _rescaled((after[-1] * evidence[:, t]) @ transition.T)
+        message, log_scale = _rescaled((after[-1] * at[t]) @ transition.T)
         after.append(message)
         log_after.append(log_after[-1] + log_scale)
     return ScaledMessages(
@@ -105,6 +108,77 @@ def scaled_messages(
     )
 
 
+class LeaveOneOut(NamedTuple):
+    """state[b, t] = τ_t / |τ_t| with τ_t = before_t ∘ after_t, 0 where |τ_t| = 0.
+
+    log_mass[b, t] = log |τ_t|, -inf where it is 0.
+    """
+
+    state: Float[Tensor, "batch length states"]
+    log_mass: Float[Tensor, "batch length"]
+
+
+def leave_one_out(
+    initial: Float[Tensor, " states"],
+    transition: Float[Tensor, "states states"],
+    evidence: Float[Tensor, "batch length states"],
+) -> LeaveOneOut:
+    """The message τ_t of [wei, (B.1)], normalised, at every t; differentiable.
+
+    Rows where past and future are so far apart that the product of the scaled messages leaves the
+    range of floats are computed in log-space, gradients included.
+    """
+    found, lost = _leave_one_out_scaled(initial, transition, evidence)
+    if not lost.any():
+        return found
+    kept, _ = _leave_one_out_scaled(initial, transition, evidence[~lost])
+    rescued = _leave_one_out_in_log_space(initial, transition, evidence[lost])
+    where = (~lost).nonzero()[:, 0], lost.nonzero()[:, 0]
+    order = torch.cat(where).argsort()
+    return LeaveOneOut(
+        torch.cat([kept.state, rescued.state])[order],
+        torch.cat([kept.log_mass, rescued.log_mass])[order],
+    )
+
+
+def _leave_one_out_scaled(
+    initial: Float[Tensor, " states"],
+    transition: Float[Tensor, "states states"],
+    evidence: Float[Tensor, "batch length states"],
+) -> tuple[LeaveOneOut, Bool[Tensor, " batch"]]:
+    """From the scaled messages; and which rows must not be trusted."""
+    scaled = scaled_messages(initial, transition, evidence)
+    joint = scaled.before * scaled.after
+    total = joint.sum(-1)
+    log_scale = scaled.log_before + scaled.log_after
+    lost = ((total < _SMALLEST_TOTAL) & (log_scale > -torch.inf)).any(1)
+    possible = total > 0
+    safe = torch.where(possible, total, torch.ones_like(total))
+    nothing = torch.full_like(safe, -torch.inf)
+    log_mass = torch.where(possible, log_scale + safe.log(), nothing)
+    return LeaveOneOut(joint / safe[..., None], log_mass), lost
+
+
+def _leave_one_out_in_log_space(
+    initial: Float[Tensor, " states"],
+    transition: Float[Tensor, "states states"],
+    evidence: Float[Tensor, "batch length states"],
+) -> LeaveOneOut:
+    """The same with logarithms; a zero stands as a huge negative number, so that gradients of
+    what does not count are 0 and never nan."""
+    log_initial, log_transition, log_evidence = (
+        torch.where(x > 0, x, torch.ones_like(x)).log().masked_fill(x <= 0, _LOG_ZERO)
+        for x in (initial, transition, evidence)
+    )
+    before, after = log_messages(log_initial, log_transition, log_evidence)
+    joint = before + after
+    log_total = joint.logsumexp(-1)
+    possible = log_total > _LOG_ZERO / 2
+    message = (joint - log_total[..., None]).exp() * possible[..., None]
+    nothing = torch.full_like(log_total, -torch.inf)
+    return LeaveOneOut(message, torch.where(possible, log_total, nothing))
+
+
 def _rescaled(
     message: Float[Tensor, "batch states"],
 ) -> tuple[Float[Tensor, "batch states"], Float[Tensor, " batch"]]:
@@ -113,252 +187,3 @@ def _rescaled(
     safe = torch.where(possible, total, torch.ones_like(total))
     impossible = torch.full_like(total, -torch.inf)
     return message / safe[:, None], torch.where(possible, safe.log(), impossible)
-
-
-class Smoothed(NamedTuple):
-    """log_evidence[b] = log p(all evidence of row b), -inf where impossible.
-
-    log_probs[b, t] = log p(outcome at t | all evidence): the states, or what `readout` makes
-    of them; all -inf where the evidence is impossible. The memory is laid out position first.
-    """
-
-    log_evidence: Float[Tensor, " batch"]
-    log_probs: Float[Tensor, "batch length outcomes"]
-
-
-_BLOCK_BYTES = 12 * 2**20  # one message buffer: small enough to stay near a CPU's cache
-_GPU_BLOCK_BYTES = 2 * 2**30  # large enough that a GPU has work between two launches
-_STRETCH = 1e-100  # between two rescalings, no supported entry shrinks below this
-_UNDERFLOW = 1e-290
-
-
-@torch.no_grad()
-def smooth(
-    initial: Float[Tensor, " states"],
-    transition: Float[Tensor, "states states"],
-    table: Float[Tensor, "symbols states"],
-    symbols: Int[Tensor, "batch length"],
-    readout: Float[Tensor, "states outcomes"] | None = None,
-) -> Smoothed:
-    """Posterior of every hidden state, evidence e_t = table[symbols[b, t]].
-
-    `readout` turns states into outcomes: log Σ_z p(z_t = z | evidence) readout[z, ·].
-    Probabilities are right to rounding down to 1e-250; smaller ones may come back as 0.
-    """
-    batch, length = symbols.shape
-    states = len(initial)
-    outcomes = states if readout is None else readout.shape[1]
-    out = _empty(initial, length, batch, outcomes)
-    log_evidence = _empty(initial, batch)
-    rescale = _Rescaling.for_chain(initial, transition, table)
-    if rescale is None:
-        at_risk = torch.ones(batch, dtype=torch.bool, device=initial.device)
-    else:
-        at_risk = torch.zeros(batch, dtype=torch.bool, device=initial.device)
-        budget = _BLOCK_BYTES if initial.device.type == "cpu" else _GPU_BLOCK_BYTES
-        rows = max(1, budget // (8 * length * states))
-        buffers = _Buffers.make(length, min(rows, batch), states, initial)
-        for first in range(0, batch, rows):
-            block = slice(first, min(first + rows, batch))
-            log_evidence[block], at_risk[block] = _smooth_block(
-                initial, transition, table, symbols[block], readout, rescale, buffers, out[:, block]
-            )
-    if at_risk.any():
-        slow = _smooth_in_log_space(initial, transition, table, symbols[at_risk], readout)
-        log_evidence[at_risk] = slow.log_evidence
-        out[:, at_risk] = slow.log_probs.transpose(0, 1)
-    return Smoothed(log_evidence, out.transpose(0, 1))
-
-
-class _Rescaling(NamedTuple):
-    """every: steps between rescalings. floor: a rescaled positive entry below it is at risk.
-
-    One step multiplies a supported entry by at least `shrink`, so an entry that stood at
-    `floor` or above is still representable after `every` steps: no false zero can arise.
-    dense: every probability is positive, so that no message has a zero to tell apart.
-    """
-
-    every: int
-    floor: float
-    dense: bool
-
-    @classmethod
-    def for_chain(cls, initial: Tensor, transition: Tensor, table: Tensor) -> "_Rescaling | None":
-        """None when single probabilities are too extreme for any rescaling to serve."""
-        shrink = _smallest_positive(transition) * min(1.0, _smallest_positive(table))
-        if shrink < 1e-150 or _smallest_positive(initial) < 1e-150:
-            return None
-        every = max(1, min(32, int(math.log(_STRETCH) / min(math.log(shrink), -1e-9))))
-        dense = all(bool((part > 0).all()) for part in (initial, transition, table))
-        return cls(every, _UNDERFLOW / min(shrink**every, 1.0), dense)
-
-
-def _smallest_positive(values: Tensor) -> float:
-    return values.masked_fill(values <= 0, torch.inf).min().item()
-
-
-class _Buffers(NamedTuple):
-    """Memory shared by all blocks of a call, and on a CPU by all calls of a thread.
-
-    Touching fresh pages took as long as the arithmetic, so up to 24 MB are kept per thread.
-    """
-
-    joint: Float[Tensor, "length rows states"]
-    evidence: Float[Tensor, "length_rows states"]
-    message: Float[Tensor, "rows states"]
-    ahead: Float[Tensor, "rows states"]
-
-    @classmethod
-    def make(cls, length: int, rows: int, states: int, like: Tensor) -> "_Buffers":
-        large, small = length * rows * states, rows * states
-        need = 2 * (large + small)
-        flat = getattr(_KEPT, "flat", None) if like.device.type == "cpu" else None
-        if flat is None or len(flat) < need:
-            flat = _empty(like, need)
-            if like.device.type == "cpu" and 8 * need <= 2 * _BLOCK_BYTES + 2**21:
-                _KEPT.flat = flat
-        joint, evidence, message, ahead = flat[:need].split([large, large, small, small])
-        return cls(
-            joint.view(length, rows, states),
-            evidence.view(length * rows, states),
-            message.view(rows, states),
-            ahead.view(rows, states),
-        )
-
-
-_KEPT = threading.local()
-
-
-def _empty(like: Tensor, *shape: int) -> Tensor:
-    """Uninitialised memory; on a CPU through numpy, which asks for huge pages.
-
-    Touching fresh small pages took longer than all the arithmetic: 24 ms against 6 ms for the
-    64 MB of a 1000 x 128 x 64 posterior.
-    """
-    if like.device.type != "cpu":
-        return like.new_empty(shape)
-    return torch.from_numpy(np.empty(shape, dtype=np.float64))
-
-
-def _smooth_block(
-    initial: Float[Tensor, " states"],
-    transition: Float[Tensor, "states states"],
-    table: Float[Tensor, "symbols states"],
-    symbols: Int[Tensor, "rows length"],
-    readout: Float[Tensor, "states outcomes"] | None,
-    rescale: _Rescaling,
-    buffers: _Buffers,
-    out: Float[Tensor, "length rows outcomes"],
-) -> tuple[Float[Tensor, " rows"], Bool[Tensor, " rows"]]:
-    """Fill `out` with log-posteriors; return log-evidence and which rows are at risk."""
-    rows, length = symbols.shape
-    evidence = torch.index_select(
-        table, 0, symbols.T.reshape(-1), out=buffers.evidence[: rows * length]
-    ).view(length, rows, -1)
-    joint, message, ahead = buffers.joint[:, :rows], buffers.message[:rows], buffers.ahead[:rows]
-    # Lists of views: indexing a tensor in the loop costs as much as the arithmetic.
-    evidence_at, joint_at = evidence.unbind(0), joint.unbind(0)
-    log_evidence = torch.zeros(rows, dtype=initial.dtype, device=initial.device)
-    at_risk = torch.zeros(rows, dtype=torch.bool, device=initial.device)
-
-    # Forward: joint_t = before_t ∘ e_t, and message = before_{t+1} in a buffer that stays cached.
-    message.copy_(initial.expand(rows, -1))
-    scales: dict[int, Tensor] = {}
-    for t in range(length - 1):
-        torch.mul(message, evidence_at[t], out=joint_at[t])
-        if (t + 1) % rescale.every == 0:
-            scales[t] = _rescale_in_place(joint_at[t], rescale, at_risk)
-            log_evidence += scales[t][:, 0].log()
-        torch.mm(joint_at[t], transition, out=message)
-    torch.mul(message, evidence_at[-1], out=joint_at[-1])
-
-    # Backward with the scales of the forward pass, and the total divided out at its start:
-    # then joint_t ∘ after_t sums to 1 at every t without another pass over the data. What
-    # underflows here has posterior mass below 1e-280, because joint_t ≤ 1.
-    total = joint_at[-1].sum(-1, keepdim=True)
-    log_evidence += total[:, 0].log()
-    message.copy_((1.0 / total.masked_fill(total == 0, torch.inf)).expand_as(message))
-    backward = transition.T.contiguous()
-    for t in range(length - 1, 0, -1):  # message = after_t, ahead = e_t ∘ after_t
-        joint_at[t].mul_(message)
-        torch.mul(evidence_at[t], message, out=ahead)
-        torch.mm(ahead, backward, out=message)
-        if t in scales:  # joint_t was divided by it, joint_{t-1} was not
-            message /= scales[t].masked_fill(scales[t] == 0, 1.0)
-    joint_at[0].mul_(message)
-
-    if readout is None:
-        torch.log(joint, out=out)
-    else:
-        torch.log(joint @ readout, out=out)
-    return log_evidence, at_risk
-
-
-def _rescale_in_place(
-    message: Float[Tensor, "rows states"], rescale: _Rescaling, at_risk: Bool[Tensor, " rows"]
-) -> Float[Tensor, "rows 1"]:
-    """Scale rows to sum to 1 (rows of zeros stay); return what was divided out."""
-    total = message.sum(-1, keepdim=True)
-    if rescale.dense:
-        message /= total
-        if message.numel() and message.amin() < rescale.floor:
-            at_risk |= (message < rescale.floor).any(-1)
-    else:
-        message /= total.masked_fill(total == 0, 1.0)
-        small = (message > 0) & (message < rescale.floor)
-        if small.any():
-            at_risk |= small.any(-1)
-    return total
-
-
-def _smooth_in_log_space(
-    initial: Float[Tensor, " states"],
-    transition: Float[Tensor, "states states"],
-    table: Float[Tensor, "symbols states"],
-    symbols: Int[Tensor, "rows length"],
-    readout: Float[Tensor, "states outcomes"] | None,
-) -> Smoothed:
-    log_evidence = table.log()[symbols]
-    before, after = log_messages(initial.log(), transition.log(), log_evidence)
-    joint = before + log_evidence + after
-    log_probs = log_normalise(joint)
-    if readout is not None:
-        log_probs = log_matmul(log_probs, readout.log())
-    return Smoothed(joint[:, -1].logsumexp(-1), log_probs)
-
-
-class Filtered(NamedTuple):
-    """log_evidence[b] = log p(evidence); log_next[b, z] = log p(next state = z | evidence)."""
-
-    log_evidence: Float[Tensor, " batch"]
-    log_next: Float[Tensor, "batch states"]
-
-
-@torch.no_grad()
-def filter_forward(
-    initial: Float[Tensor, " states"],
-    transition: Float[Tensor, "states states"],
-    table: Float[Tensor, "symbols states"],
-    symbols: Int[Tensor, "batch t"],
-) -> Filtered:
-    """The forward pass alone: what a prefix says about the state that follows it."""
-    batch, length = symbols.shape
-    rescale = _Rescaling.for_chain(initial, transition, table)
-    log_evidence = torch.zeros(batch, dtype=initial.dtype, device=initial.device)
-    at_risk = torch.full_like(log_evidence, rescale is None, dtype=torch.bool)
-    message = initial.expand(batch, -1)
-    if rescale is not None:
-        for t in range(length):
-            message = message * table[symbols[:, t]]
-            if (t + 1) % rescale.every == 0 or t == length - 1:
-                log_evidence += _rescale_in_place(message, rescale, at_risk)[:, 0].log()
-            message = message @ transition
-    log_next = log_normalise(message.log())
-    if at_risk.any():
-        message = initial.log().expand(int(at_risk.sum()), -1)
-        for t in range(length):
-            message = message + table.log()[symbols[at_risk, t]]
-            log_evidence[at_risk] = message.logsumexp(-1)
-            message = log_matmul(message[:, None], transition.log())[:, 0]
-        log_next[at_risk] = log_normalise(message)
-    return Filtered(log_evidence, log_next)

@@ -113,9 +113,11 @@ class Knapsack(_HardValue):
         return sums
 
 
-def restricted(density: Density, constraint: Constraint) -> Table:
+def restricted(
+    density: Density, constraint: Constraint, *, device: torch.device | str = "cpu"
+) -> Table:
     """p(x | x in A), by enumeration; raises when A has no mass under p."""
-    return Table.of(density).tilt(constraint.log_value)
+    return Table.of(density, device=device).tilt(constraint.log_value)
 
 
 def _check_bits(prefix: Int[Tensor, "batch t"], length: int) -> None:

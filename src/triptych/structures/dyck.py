@@ -20,8 +20,6 @@ moves[t, d] = probabilities of (open, close, end) with t tokens written and d br
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -31,10 +29,12 @@ from triptych.core.logspace import with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
     check_count,
+    check_dimensions,
     check_distributions,
     check_prefix,
     check_same_device,
     check_sequences,
+    check_shape,
     check_tokens,
     moved_to,
     raise_if_impossible,
@@ -49,40 +49,10 @@ from triptych.structures.bracket_moves import (
     equal_types,
     free_moves,
 )
+from triptych.structures.bracket_parse import DyckError, Parse
 from triptych.structures.stacks import StackMessages, stack_messages, tree_of_stacks
 
 BRACKETS = ("[]", "()", "{}", "<>")
-
-
-class DyckError(IntEnum):
-    """Why a token cannot follow its prefix."""
-
-    NONE = 0
-    UNMATCHED_CLOSE = 1  # closes although nothing is open
-    WRONG_CLOSE = 2  # closes a bracket of another type than the innermost open one
-    TOO_DEEP = 3  # opens beyond the depth bound
-    TOO_LATE = 4  # opens a bracket that no remaining position can close
-    PREMATURE_END = 5  # ends with open brackets, or before the shortest length
-    AFTER_END = 6  # anything but the end token after it
-
-
-class Parse(NamedTuple):
-    """What a parser knows after reading each row up to its first error.
-
-    log_prob   log-probability of the row, -inf from an error on
-    depth      open brackets
-    stack      stack[b, i] is the type of the i-th open bracket, outermost first
-    ended      the end token was read
-    error      kind of the first error (DyckError)
-    position   where that error is, or the number of tokens read
-    """
-
-    log_prob: Float[Tensor, " batch"]
-    depth: Int[Tensor, " batch"]
-    stack: Int[Tensor, "batch max_depth"]
-    ended: Bool[Tensor, " batch"]
-    error: Int[Tensor, " batch"]
-    position: Int[Tensor, " batch"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -98,6 +68,9 @@ class Dyck:
     moves: Float[Tensor, "length depths 3"]
 
     def __post_init__(self) -> None:
+        check_dimensions("type_probs", self.type_probs, 1, "[types]")
+        check_dimensions("moves", self.moves, 3, "[length, depths, 3]")
+        check_shape("moves", self.moves, (*self.moves.shape[:2], 3), "a table of moves")
         check_distributions("type_probs", self.type_probs)
         check_distributions("moves", self.moves)
         check_same_device(type_probs=self.type_probs, moves=self.moves)
@@ -342,17 +315,38 @@ class Dyck:
         top = parse.stack.gather(1, (parse.depth - 1).clamp(min=0)[:, None])[:, 0]
         return self._next(prefix.shape[1], parse.depth, top, parse.ended).log()
 
+    def every_next_token_log_probs(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """log p(x_i = · | x_<i) for every i, in one pass over the brackets."""
+        check_sequences(tokens, self.vocab_size, self.length)
+        raise_if_impossible(self.parse(tokens).log_prob, "the sequence")
+        bracket = tokens < 2 * self.types
+        change = torch.where(bracket, 1 - 2 * (tokens % 2), 0)
+        depth = change.cumsum(1) - change  # before each token
+        ended = (~bracket).cumsum(1) - (~bracket).long() > 0
+        stack = torch.zeros((len(tokens), self.max_depth), dtype=torch.long, device=self.device)
+        laws = []
+        for t in range(self.length):
+            top = stack.gather(1, (depth[:, t] - 1).clamp(min=0)[:, None])[:, 0]
+            laws.append(self._next(t, depth[:, t], top, ended[:, t]))
+            place = depth[:, t].clamp(max=self.max_depth - 1)[:, None]
+            opening = (change[:, t] == 1)[:, None]
+            pushed = torch.where(opening, tokens[:, t, None] // 2, stack.gather(1, place))
+            stack = stack.scatter(1, place, pushed)
+        return torch.stack(laws, 1).log()
+
     def masked_log_probs(
         self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length vocab"]:
-        return with_point_masses(self._messages(tokens, hidden).token.log(), tokens, hidden)
+        return with_point_masses(self._messages(tokens, hidden).token, tokens, hidden)
 
     def posterior(
         self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length states"]:
         """log p(stack after position t | shown), stacks as in `stacks.tree_of_stacks`; the last
         state is "ended"."""
-        return self._messages(tokens, hidden).state.log()
+        return self._messages(tokens, hidden).state
 
     def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
         log_types = self.type_probs.log()[None]

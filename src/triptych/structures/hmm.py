@@ -27,6 +27,7 @@ from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
     check_count,
+    check_dimensions,
     check_distributions,
     check_prefix,
     check_same_device,
@@ -35,7 +36,7 @@ from triptych.core.validation import (
     moved_to,
     raise_if_impossible,
 )
-from triptych.structures import chain
+from triptych.structures import chain, smoothing
 
 _TOKENS_PER_CHUNK = 2**18
 
@@ -61,6 +62,8 @@ class HMM:
     length: int
 
     def __post_init__(self) -> None:
+        check_dimensions("initial", self.initial, 1, "[states]")
+        check_dimensions("emission", self.emission, 2, "[states, vocab]")
         states = len(self.initial)
         because = f"an HMM with {states} initial probabilities"
         check_shape("transition", self.transition, (states, states), because)
@@ -225,6 +228,17 @@ class HMM:
         raise_if_impossible(log_evidence, "the prefix")
         return log_matmul(log_next[:, None], self.emission.log())[:, 0]
 
+    def every_next_token_log_probs(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """log p(x_i = · | x_<i) for every i, in one forward pass."""
+        check_sequences(tokens, self.vocab_size, self.length)
+        log_evidence, log_next = smoothing.predict_everywhere(
+            self.initial, self.transition, self.emission.T, tokens
+        )
+        raise_if_impossible(log_evidence, "the sequence")
+        return (log_next.exp() @ self.emission).log()
+
     def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
         tokens = self._empty_tokens(n)
         for chunk, _, emitted in self._sample_chunks(n, rng):
@@ -281,10 +295,7 @@ class HMM:
         Differentiable in `vectors`, which may have any length and any nonnegative entries.
         """
         check_soft_tokens(vectors, self.states)
-        before, after, _, _ = chain.scaled_messages(self.initial, self.transition, vectors)
-        joint = before * after
-        total = joint.sum(-1, keepdim=True)
-        return joint / torch.where(total > 0, total, torch.ones_like(total))
+        return chain.leave_one_out(self.initial, self.transition, vectors).state
 
     def soft_masked_probs(
         self, vectors: Float[Tensor, "batch t states"]
@@ -304,8 +315,8 @@ class HMM:
     def _symbols(self, tokens: Tensor, hidden: Tensor) -> Int[Tensor, "batch t"]:
         return tokens.masked_fill(hidden, self.vocab_size)
 
-    def _filter(self, tokens: Int[Tensor, "batch t"]) -> chain.Filtered:
-        return chain.filter_forward(self.initial, self.transition, self.emission.T, tokens)
+    def _filter(self, tokens: Int[Tensor, "batch t"]) -> smoothing.Filtered:
+        return smoothing.filter_forward(self.initial, self.transition, self.emission.T, tokens)
 
     def _smooth(
         self,
@@ -314,7 +325,7 @@ class HMM:
         readout: Float[Tensor, "states outcomes"] | None,
     ) -> Float[Tensor, "batch length outcomes"]:
         check_sequences(tokens, self.vocab_size, self.length, hidden)
-        smoothed = chain.smooth(
+        smoothed = smoothing.smooth(
             self.initial,
             self.transition,
             self._evidence_table(),
@@ -326,12 +337,19 @@ class HMM:
 
 
 def check_soft_tokens(vectors: Float[Tensor, "batch t states"], states: int) -> None:
+    if vectors.ndim != 3 or vectors.dtype != torch.float64:
+        raise ValueError(
+            f"soft tokens have shape {tuple(vectors.shape)} and dtype {vectors.dtype}; "
+            "they must be float64 of shape [batch, t, states]"
+        )
     if vectors.shape[-1] != states:
         raise ValueError(
             f"soft tokens have {vectors.shape[-1]} entries; this model has {states} states"
         )
-    if not (vectors >= 0).all():
-        raise ValueError("soft tokens must be nonnegative numbers: one of them is negative or nan")
+    if vectors.shape[1] == 0:
+        raise ValueError("there are no soft tokens: the sequence has length 0")
+    if not (torch.isfinite(vectors) & (vectors >= 0)).all():
+        raise ValueError("soft tokens must be finite and nonnegative: one is negative, inf or nan")
 
 
 def permutation_mixture(

@@ -30,6 +30,7 @@ from triptych.core.protocols import Rng
 from triptych.core.table import all_sequences, places, rows_by_pattern
 from triptych.core.validation import (
     check_count,
+    check_dimensions,
     check_floats,
     check_prefix,
     check_same_device,
@@ -54,6 +55,7 @@ class Ising:
     field: Float[Tensor, " length"]
 
     def __post_init__(self) -> None:
+        check_dimensions("field", self.field, 1, "[spins]")
         check_count("length", self.length, at_least=1)
         because = f"an Ising model with {self.length} field values"
         check_shape("coupling", self.coupling, (self.length, self.length), because)

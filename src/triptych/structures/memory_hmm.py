@@ -30,6 +30,7 @@ from triptych.core.protocols import Rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import (
     check_count,
+    check_dimensions,
     check_distributions,
     check_prefix,
     check_same_device,
@@ -38,7 +39,7 @@ from triptych.core.validation import (
     moved_to,
     raise_if_impossible,
 )
-from triptych.structures import chain
+from triptych.structures import chain, smoothing
 from triptych.structures.hmm import HMM, check_soft_tokens, permutation_mixture, softmax
 
 _ROWS_AT_ONCE = 2**22  # rows x assignments x positions of one block
@@ -78,6 +79,8 @@ class MemoryHMM:
     length: int
 
     def __post_init__(self) -> None:
+        meaning = "[values, cells, syntax, vocab]"
+        check_dimensions("emission", self.emission, 4, meaning)
         values, cells, syntax, vocab = self.emission.shape
         because = f"an emission of shape {(values, cells, syntax, vocab)}"
         check_shape("memory", self.memory, (values,) * cells, because)
@@ -291,12 +294,10 @@ class MemoryHMM:
         check_soft_tokens(vectors, count * hidden)
         batch, length, _ = vectors.shape
         per_memory = vectors.unflatten(-1, (count, hidden)).transpose(1, 2)
-        scaled = chain.scaled_messages(
-            self.initial, self.transition, per_memory.reshape(batch * count, length, hidden)
-        )
-        joint = (scaled.before * scaled.after).reshape(batch, count, length, hidden)
-        log_scale = (scaled.log_before + scaled.log_after).reshape(batch, count, length)
-        log_scale = log_scale + self._log_memory[:, None]
+        flat = per_memory.reshape(batch * count, length, hidden)
+        joint, log_total = chain.leave_one_out(self.initial, self.transition, flat)
+        joint = joint.reshape(batch, count, length, hidden)
+        log_scale = log_total.reshape(batch, count, length) + self._log_memory[:, None]
         top = log_scale.detach().amax(1, keepdim=True)
         relative = (log_scale - top.masked_fill(torch.isneginf(top), 0.0)).exp()
         message = (joint * relative[..., None]).transpose(1, 2).flatten(2)
@@ -345,7 +346,7 @@ class MemoryHMM:
     ) -> tuple[Float[Tensor, "batch assignments"], Float[Tensor, "batch assignments hidden"]]:
         """log p(tokens | m) and log p(next hidden state | tokens, m)."""
         table, symbols = self._chains(tokens)
-        filtered = chain.filter_forward(self.initial, self.transition, table, symbols)
+        filtered = smoothing.filter_forward(self.initial, self.transition, table, symbols)
         shape = (len(tokens), len(self.assignments))
         return filtered.log_evidence.reshape(shape), filtered.log_next.reshape(
             *shape, self.cells * self.syntax
@@ -353,7 +354,7 @@ class MemoryHMM:
 
     def _posteriors_of_block(self, symbols: Int[Tensor, "batch t"]) -> Posteriors:
         table, chains = self._chains(symbols)
-        smoothed = chain.smooth(self.initial, self.transition, table, chains)
+        smoothed = smoothing.smooth(self.initial, self.transition, table, chains)
         batch, count = len(symbols), len(self.assignments)
         joint = smoothed.log_evidence.reshape(batch, count) + self._log_memory
         raise_if_impossible(joint.logsumexp(-1), "what is shown")

@@ -19,6 +19,8 @@ from torch import Tensor
 from triptych.core.logspace import point_mass, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
+    check_count,
+    check_integers,
     check_prefix,
     check_sequences,
     check_tokens,
@@ -38,6 +40,7 @@ class HiddenParity:
     secret: Int[Tensor, " bits"]
 
     def __post_init__(self) -> None:
+        check_integers("secret", self.secret, dimensions=1)
         check_tokens(self.secret[None], 2)
 
     def __repr__(self) -> str:
@@ -48,6 +51,7 @@ class HiddenParity:
         cls, length: int, *, seed: int, device: torch.device | str = "cpu"
     ) -> "HiddenParity":
         """A uniform secret of length - 1 bits."""
+        check_count("length", length, at_least=1)
         generator = torch.Generator().manual_seed(seed)
         return cls(torch.randint(2, (length - 1,), generator=generator).to(device))
 
@@ -111,11 +115,15 @@ class HiddenParity:
         shown_sum = tokens.masked_fill(hidden, 0).sum(-1, keepdim=True)
         fixed = shown_sum + torch.where(hidden, bit, 0)
         # Half of the fillings of at least one free bit are odd; with none, the sum decides.
-        odd = torch.where(free > 0, 2.0 ** (free - 1).clamp(min=0), (fixed % 2).double())
+        # All counts are in units of 2^most, the size of the largest, so that none overflows.
+        most = (hidden.sum(-1, keepdim=True) - 1).clamp(min=0)
+        unit = 2.0 ** (-most).double()
+        half = 2.0 ** (free - 1 - most).double()
+        odd = torch.where(free > 0, half, (fixed % 2) * unit)
         even_string = torch.cat([self.secret, self.secret.sum()[None] % 2])
         odd_string = torch.cat([self.secret, 1 - self.secret.sum()[None] % 2])
         gained = _agrees(tokens, hidden, even_string, bit)
-        return odd + gained - _agrees(tokens, hidden, odd_string, bit)
+        return odd + unit * (gained - _agrees(tokens, hidden, odd_string, bit))
 
 
 def _agrees(

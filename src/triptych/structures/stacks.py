@@ -16,6 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.logspace import log_normalise
+
 MAX_STACKS = 2**18
 _BLOCK_BYTES = 256 * 2**20
 
@@ -45,7 +47,7 @@ def tree_of_stacks(types: int, max_depth: int, device: torch.device | str = "cpu
 
 
 class StackMessages(NamedTuple):
-    """log_evidence[b] = log p(shown); the others are conditional probabilities given it.
+    """log_evidence[b] = log p(shown); the others are conditional log-probabilities given it.
 
     token[b, t]   of every token at position t, the end token last
     state[b, t]   of every stack after position t, "ended" last
@@ -66,15 +68,16 @@ def stack_messages(
     """Forward and backward over all positions, in blocks of rows that fit in memory."""
     nodes, (batch, length) = len(tree.depth), tokens.shape
     rows = max(1, _BLOCK_BYTES // (8 * (length + 1) * (nodes + 1)))
+    log_moves, log_types = moves.log(), type_probs.log()
     blocks = [
-        _one_block(moves, type_probs, tree, tokens[at : at + rows], hidden[at : at + rows])
+        _one_block(log_moves, log_types, tree, tokens[at : at + rows], hidden[at : at + rows])
         for at in range(0, max(1, batch), rows)
     ]
     return StackMessages(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
 
 class _Step(NamedTuple):
-    """Weights of the moves at one position, 0 where the shown token forbids one.
+    """Log-weights of the moves at one position, -inf where the shown token forbids one.
 
     opening[b, s, j]   from inner node s to its child j        closing[b, s, j]   back from it
     ending[b]          from the root to "ended"                resting[b]   stay ended
@@ -87,63 +90,59 @@ class _Step(NamedTuple):
 
 
 def _one_block(
-    moves: Float[Tensor, "length depths 3"],
-    type_probs: Float[Tensor, " types"],
+    log_moves: Float[Tensor, "length depths 3"],
+    log_types: Float[Tensor, " types"],
     tree: Tree,
     tokens: Int[Tensor, "rows length"],
     hidden: Bool[Tensor, "rows length"],
 ) -> StackMessages:
+    """Everything in log-space: strings may be long and what is shown arbitrarily unlikely."""
     rows, length = tokens.shape
     nodes, inner, types = len(tree.depth), tree.inner, tree.types
     depth = tree.depth[:inner]
+    letters = torch.arange(2 * types + 1, device=tokens.device)
+    shown_other = ~hidden[..., None] & (tokens[..., None] != letters)
+    allowed = torch.zeros_like(shown_other, dtype=torch.float64)
+    allowed = allowed.masked_fill(shown_other, -torch.inf)  # rows length letters
 
     def step(t: int) -> _Step:
-        letters = torch.arange(2 * types + 1, device=tokens.device)
-        allowed = (hidden[:, t, None] | (tokens[:, t, None] == letters)).double()
-        opening = moves[t, depth, 0][:, None] * type_probs
-        closing = moves[t, depth + 1, 1][:, None]
+        opening = log_moves[t, depth, 0][:, None] + log_types
+        closing = log_moves[t, depth + 1, 1][:, None]
         return _Step(
-            opening * allowed[:, None, 0:-1:2],
-            closing * allowed[:, None, 1:-1:2],
-            moves[t, 0, 2] * allowed[:, -1],
-            allowed[:, -1],
+            opening + allowed[:, t, None, 0:-1:2],
+            closing + allowed[:, t, None, 1:-1:2],
+            log_moves[t, 0, 2] + allowed[:, t, -1],
+            allowed[:, t, -1],
         )
 
-    before = tokens.new_zeros((length + 1, rows, nodes + 1), dtype=torch.float64)
-    before[0, :, 0] = 1.0
-    log_evidence = torch.zeros(rows, dtype=torch.float64, device=tokens.device)
+    before = torch.full(
+        (length + 1, rows, nodes + 1), -torch.inf, dtype=torch.float64, device=tokens.device
+    )
+    before[0, :, 0] = 0.0
     for t in range(length):
-        now, w = before[t], step(t)
-        after_move = before[t + 1]
-        after_move[:, 1:-1] += (now[:, :inner, None] * w.opening).flatten(1)
-        after_move[:, :inner] += (now[:, 1:-1].unflatten(1, (inner, types)) * w.closing).sum(-1)
-        after_move[:, -1] += now[:, 0] * w.ending + now[:, -1] * w.resting
-        total = after_move.sum(-1)
-        log_evidence += total.log()
-        after_move /= total.masked_fill(total == 0, 1.0)[:, None]
+        now, w, then = before[t], step(t), before[t + 1]
+        then[:, 1:-1] = (now[:, :inner, None] + w.opening).flatten(1)
+        popped = (now[:, 1:-1].unflatten(1, (inner, types)) + w.closing).logsumexp(-1)
+        then[:, :inner] = torch.logaddexp(then[:, :inner], popped)
+        then[:, -1] = torch.logaddexp(now[:, 0] + w.ending, now[:, -1] + w.resting)
+    log_evidence = before[-1].logsumexp(-1)
 
-    token = before.new_zeros((rows, length, 2 * types + 1))
-    state = before.new_zeros((rows, length, nodes + 1))
-    ahead = before.new_ones((rows, nodes + 1))
+    token = before.new_empty((rows, length, 2 * types + 1))
+    state = before.new_empty((rows, length, nodes + 1))
+    ahead = before.new_zeros((rows, nodes + 1))
     for t in range(length - 1, -1, -1):
         now, w = before[t], step(t)
-        state[:, t] = _normalised(before[t + 1] * ahead)
-        children = ahead[:, 1:-1].unflatten(1, (inner, types))
-        up, down = w.opening * children, w.closing * ahead[:, :inner, None]
-        over = torch.stack([w.ending, w.resting], -1) * ahead[:, -1:]
-        token[:, t, 0:-1:2] = (now[:, :inner, None] * up).sum(1)
-        token[:, t, 1:-1:2] = (now[:, 1:-1].unflatten(1, (inner, types)) * down).sum(1)
-        token[:, t, -1] = now[:, 0] * over[:, 0] + now[:, -1] * over[:, 1]
-        token[:, t] = _normalised(token[:, t])
-        earlier = torch.zeros_like(ahead)
-        earlier[:, :inner] += up.sum(-1)
-        earlier[:, 1:-1] += down.flatten(1)
-        earlier[:, 0] += over[:, 0]
-        earlier[:, -1] += over[:, 1]
-        ahead = _normalised(earlier)
+        state[:, t] = log_normalise(before[t + 1] + ahead)
+        up = w.opening + ahead[:, 1:-1].unflatten(1, (inner, types))
+        down = w.closing + ahead[:, :inner, None]
+        end, rest = w.ending + ahead[:, -1], w.resting + ahead[:, -1]
+        token[:, t, 0:-1:2] = (now[:, :inner, None] + up).logsumexp(1)
+        token[:, t, 1:-1:2] = (now[:, 1:-1].unflatten(1, (inner, types)) + down).logsumexp(1)
+        token[:, t, -1] = torch.logaddexp(now[:, 0] + end, now[:, -1] + rest)
+        token[:, t] = log_normalise(token[:, t])
+        ahead = torch.full_like(ahead, -torch.inf)
+        ahead[:, :inner] = up.logsumexp(-1)
+        ahead[:, 1:-1] = torch.logaddexp(ahead[:, 1:-1], down.flatten(1))
+        ahead[:, 0] = torch.logaddexp(ahead[:, 0], end)
+        ahead[:, -1] = rest
     return StackMessages(log_evidence, token, state)
-
-
-def _normalised(weights: Float[Tensor, "rows outcomes"]) -> Float[Tensor, "rows outcomes"]:
-    total = weights.sum(-1, keepdim=True)
-    return weights / total.masked_fill(total == 0, 1.0)

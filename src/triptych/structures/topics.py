@@ -37,6 +37,8 @@ from triptych.core.validation import (
     raise_if_impossible,
 )
 
+MAX_SETS = 200_000
+
 
 @dataclass(frozen=True)
 class Topics:
@@ -123,6 +125,12 @@ class Topics:
     ) -> tuple[Int[Tensor, "sets drawn"], Float[Tensor, "batch sets"]]:
         """Every topic set, and log p(set | shown), by enumeration of the C(T, τ) sets."""
         check_sequences(tokens, self.vocab_size, self.length, hidden)
+        count = math.comb(self.topics, self.drawn)
+        if count > MAX_SETS:
+            raise ValueError(
+                f"there are {count} sets of {self.drawn} topics out of {self.topics}; enumeration "
+                f"stops at {MAX_SETS} (topic_probs and posterior have a closed form at any size)"
+            )
         sets = torch.tensor(
             list(itertools.combinations(range(self.topics), self.drawn)), device=self.device
         )
@@ -178,9 +186,10 @@ class Topics:
             math.comb(self.topics - u, self.drawn - u) if u <= self.drawn else 0
             for u in range(self.topics + 1)
         ]
-        ratio = torch.tensor([count / sets for count in fitting], dtype=torch.float64)
+        ratio = [math.log(n) - math.log(sets) if n else -math.inf for n in fitting]
         each = -self.length * math.log(self.drawn * self.words)
-        return (ratio.log() + each).to(seen.device)[seen.sum(-1)]
+        by_topics_seen = torch.tensor(ratio, dtype=torch.float64, device=seen.device) + each
+        return by_topics_seen[seen.sum(-1)]
 
     def _word_log_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch vocab"]:
         law = self.topic_probs(seen) / (self.drawn * self.words)
@@ -218,8 +227,11 @@ class LDA:
         for name in ("topics", "words", "min_length"):
             check_count(name, getattr(self, name), at_least=1)
         check_count("length", self.length, at_least=self.min_length)
-        if not (self.concentration > 0 and math.isfinite(self.concentration)):
-            raise ValueError(f"concentration is {self.concentration}; it must be positive")
+        if not 1e-6 <= self.concentration <= 1e6:
+            raise ValueError(
+                f"concentration is {self.concentration}; it must lie between 1e-6 and 1e6 "
+                "(beyond that the urn's probabilities lose their digits)"
+            )
 
     @property
     def end_token(self) -> int:
@@ -267,7 +279,8 @@ class LDA:
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = self.length - self.min_length + 1
         ends = self.min_length + rng.categorical(_uniform(lengths, self.device)[None], everyone)
-        counts = torch.full((n, self.topics), self.concentration, device=self.device).double()
+        shape = (n, self.topics)
+        counts = torch.full(shape, self.concentration, dtype=torch.float64, device=self.device)
         topics = []
         for _ in range(self.length):  # Pólya's urn: a drawn topic becomes more likely by one
             topic = rng.categorical((counts / counts.sum(-1, keepdim=True)).log())
@@ -334,6 +347,7 @@ def examples() -> dict[str, Topics | LDA]:
         "two of three topics": Topics(topics=3, words=2, drawn=2, length=4),
         "one of two topics": Topics(topics=2, words=2, drawn=1, length=4),
         "all topics": Topics(topics=2, words=1, drawn=2, length=5),
+        "LDA, tiny": LDA(topics=2, words=1, concentration=0.1, min_length=2, length=3),
         "LDA, one length": LDA(topics=2, words=2, concentration=0.1, min_length=4, length=4),
         "LDA, several lengths": LDA(topics=2, words=1, concentration=0.7, min_length=2, length=5),
     }

@@ -1,0 +1,152 @@
+"""From stored rows to verdicts: a pure function of the ledger and the runs.
+
+Every threshold is in the claims' own judges. This module only picks the evidence, the largest scale
+that has rows, and turns what a judge says into one line per entry of the ledger.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from triptych.lab.ledger import Entry
+from triptych.studies.study import Claim, Study
+
+VERDICTS = ("holds", "fails", "undecided", "not run yet")
+SCALES = ("paper", "laptop", "smoke")  # the best evidence first
+
+
+class UnitRecord(NamedTuple):
+    """What became of one unit; status is "done", "failed" or "pending"."""
+
+    label: str
+    seed: int
+    status: str
+    seconds: float | None
+    error: str | None
+    device: str | None
+
+
+class StudyRun(NamedTuple):
+    """A study at one scale: the settings it ran with, the rows of its finished units, its units."""
+
+    study: Study
+    scale: str
+    settings: dict[str, Any]
+    rows: list[dict[str, Any]]
+    units: list[UnitRecord]
+
+
+class Judged(NamedTuple):
+    """An entry of the ledger with its verdict.
+
+    verdict is one of `VERDICTS`; seconds is the cost of the whole run behind it. scale, study and
+    seconds are None where there is none.
+    """
+
+    id: str
+    kind: str
+    source: str
+    title: str
+    scale: str | None
+    verdict: str
+    because: str
+    published: Mapping[str, Any] | None
+    measured: Mapping[str, Any]
+    study: str | None
+    seconds: float | None
+
+
+def judge_ledger(ledger: Sequence[Entry], runs: Sequence[StudyRun]) -> list[Judged]:
+    """Every entry once, in the ledger's order, judged on the largest scale that has rows."""
+    evidence = _evidence({entry.id for entry in ledger}, runs)
+    return [_judged(entry, evidence.get(entry.id, [])) for entry in ledger]
+
+
+def total_seconds(run: StudyRun) -> float | None:
+    """What all units of a run cost together; None when no unit has been timed."""
+    timed = [unit.seconds for unit in run.units if unit.seconds is not None]
+    return sum(timed, 0.0) if timed else None
+
+
+def last_line(error: str) -> str:
+    """The line of a traceback that says what went wrong."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def _evidence(known: set[str], runs: Sequence[StudyRun]) -> dict[str, list[tuple[StudyRun, Claim]]]:
+    """Each claim's runs, the preferred one first."""
+    found: dict[str, list[tuple[StudyRun, Claim]]] = {}
+    for run in runs:
+        for claim in run.study.claims:
+            if claim.id not in known:
+                raise ValueError(
+                    f"study {run.study.name} has a claim {claim.id!r} that is not in the ledger"
+                )
+            others = found.setdefault(claim.id, [])
+            if others and others[0][0].study.name != run.study.name:
+                raise ValueError(
+                    f"claim {claim.id!r} is judged by two studies, "
+                    f"{others[0][0].study.name} and {run.study.name}"
+                )
+            others.append((run, claim))
+    for candidates in found.values():
+        candidates.sort(key=lambda pair: _preference(pair[0]))
+    return found
+
+
+def _preference(run: StudyRun) -> tuple[bool, bool, int]:
+    rank = SCALES.index(run.scale) if run.scale in SCALES else len(SCALES)
+    return (not run.rows, not _attempted(run), rank)
+
+
+def _attempted(run: StudyRun) -> bool:
+    return any(unit.status != "pending" for unit in run.units)
+
+
+def _judged(entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]]) -> Judged:
+    if not candidates:
+        return _line(entry, "not run yet", "There is no study for it yet.")
+    run, claim = candidates[0]
+    if run.rows:
+        try:
+            outcome, because, measured = claim.judge(run.rows)
+            return _line(entry, outcome.value, because + _so_far(run), run, measured)
+        except Exception as error:
+            because = f"The judge raised {type(error).__name__}: {error}"
+            return _line(entry, "undecided", because, run)
+    if not _attempted(run):
+        because = f"Study {run.study.name} has not been run: triptych run {run.study.name}"
+        return _line(entry, "not run yet", because)._replace(study=run.study.name)
+    errors = [unit.error for unit in run.units if unit.status == "failed"]
+    if not errors:
+        return _line(entry, "undecided", "The finished units gave no rows." + _so_far(run), run)
+    because = f"No rows: {len(errors)} of {len(run.units)} units failed, the first with "
+    return _line(entry, "undecided", because + last_line(errors[0] or ""), run)
+
+
+def _line(
+    entry: Entry,
+    verdict: str,
+    because: str,
+    run: StudyRun | None = None,
+    measured: Mapping[str, Any] | None = None,
+) -> Judged:
+    return Judged(
+        id=entry.id,
+        kind=entry.kind,
+        source=entry.source,
+        title=entry.title,
+        scale=run.scale if run else None,
+        verdict=verdict,
+        because=because,
+        published=entry.published,
+        measured=dict(measured or {}),
+        study=run.study.name if run else None,
+        seconds=total_seconds(run) if run else None,
+    )
+
+
+def _so_far(run: StudyRun) -> str:
+    """A verdict on part of the units says so."""
+    done = sum(unit.status == "done" for unit in run.units)
+    return "" if done == len(run.units) else f" ({done} of {len(run.units)} units so far)"

@@ -1,0 +1,137 @@
+"""Language models made of a transformer: they answer what an exact structure answers.
+
+    CausalLM   p(x_i = · | x_<i)       from inputs  <start> x_1 .. x_{i-1}
+    MaskedLM   p(x_i = · | shown)      from inputs with <mask> at the hidden positions
+
+The network's vocabulary is one larger than the language's: its last id is the special token, and
+the laws are softmaxes over the other outputs.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.logspace import with_point_masses
+from triptych.core.validation import check_prefix, check_tokens
+from triptych.models.transformer import Transformer
+
+
+@dataclass(frozen=True, eq=False)
+class CausalLM:
+    """An autoregressive model on sequences of up to `length` tokens.
+
+    `length` tokens fit: the start token takes the first position, and no token reads the last one.
+    """
+
+    net: Transformer
+
+    def __post_init__(self) -> None:
+        _check_net(self.net, causal=True)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.net.shape.vocab_size - 1
+
+    @property
+    def start_token(self) -> int:
+        return self.vocab_size
+
+    @property
+    def length(self) -> int:
+        return self.net.shape.length
+
+    def token_logits(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """Logits of the i-th token given the earlier ones, at every i; differentiable."""
+        return self.net(self._started(tokens)[:, :-1])[..., : self.vocab_size]
+
+    @torch.no_grad()
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        return self.log_probs_of(self.net(self._started(prefix))[:, -1])
+
+    @torch.no_grad()
+    def every_next_token_log_probs(
+        self, tokens: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """log p(x_i = · | x_<i) for every i, in one pass."""
+        check_tokens(tokens, self.vocab_size)
+        return self.log_probs_of(self.token_logits(tokens))
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        """log p(x) = Σ_i log p(x_i | x_<i), in one pass; a shorter x is taken as a prefix."""
+        if tokens.shape[1] == 0:
+            return torch.zeros(len(tokens), dtype=torch.float64, device=tokens.device)
+        log_probs = self.every_next_token_log_probs(tokens)
+        return log_probs.gather(-1, tokens[..., None])[..., 0].sum(-1)
+
+    def log_probs_of(
+        self, logits: Float[Tensor, "*rows outputs"]
+    ) -> Float[Tensor, "*rows {self.vocab_size}"]:
+        """The law on tokens that the network's logits mean: the special token is left out."""
+        return _log_probs(logits, self.vocab_size)
+
+    def _started(self, tokens: Int[Tensor, "batch t"]) -> Int[Tensor, "batch t+1"]:
+        return torch.nn.functional.pad(tokens, (1, 0), value=self.start_token)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskedLM:
+    """A masked model on sequences of up to `length` tokens."""
+
+    net: Transformer
+
+    def __post_init__(self) -> None:
+        _check_net(self.net, causal=False)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.net.shape.vocab_size - 1
+
+    @property
+    def mask_token(self) -> int:
+        return self.vocab_size
+
+    @property
+    def length(self) -> int:
+        return self.net.shape.length
+
+    def token_logits(
+        self, seen: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        """Logits of every token given `seen`, which may hold `mask_token`; differentiable."""
+        return self.net(seen)[..., : self.vocab_size]
+
+    @torch.no_grad()
+    def masked_log_probs(
+        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        check_tokens(tokens, self.vocab_size, hidden)
+        seen = tokens.masked_fill(hidden, self.mask_token)
+        log_probs = _log_probs(self.token_logits(seen), self.vocab_size)
+        return with_point_masses(log_probs, tokens, hidden)
+
+
+def _log_probs(logits: Float[Tensor, "*rows outputs"], vocab_size: int) -> Tensor:
+    return logits[..., :vocab_size].double().log_softmax(-1)
+
+
+def _check_net(net: Transformer, *, causal: bool) -> None:
+    kind = "causal" if causal else "masked"
+    if net.shape.causal != causal:
+        raise ValueError(
+            f"a {kind} language model needs a network with causal={causal}; "
+            f"this one has causal={net.shape.causal}"
+        )
+    if net.shape.embedding == "given":
+        raise ValueError(
+            f"a {kind} language model reads tokens; this network has embedding='given'"
+        )
+    if net.shape.vocab_size < 2:
+        raise ValueError(
+            f"the network's vocabulary has {net.shape.vocab_size} id; a {kind} language model "
+            "needs at least one token besides the special one, which is the last id"
+        )

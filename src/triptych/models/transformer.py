@@ -1,0 +1,265 @@
+"""One small transformer for everything: causal or not, every piece replaceable, frozen or seen.
+
+Its layers are in `layers`. Positions, i = 0..length-1: "learned" adds a vector for each i; "linear"
+adds (i / length) u for one learned direction u (`position_direction`; set it to a unit vector to
+give the position a coordinate of its own) [li, 2.2.3]; "rotary" turns queries and keys by the
+angles i 10000^(-2k/d); "none" leaves positions out.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from triptych.core.validation import check_shape
+from triptych.models.layers import Block, Rotation, Shape, check_choice, make_norm, nearest
+
+__all__ = ["AttentionChoice", "Inspected", "Shape", "Transformer"]
+
+AttentionChoice = Literal["learned", "uniform"] | Sequence[Tensor]
+
+
+class Inspected(NamedTuple):
+    """logits     what `forward` returns
+    hidden[l]     state after l layers, l = 0..layers; hidden[0] is the input with its positions
+    patterns[l]   P of layer l, rows summing to 1 (to 0 where the mask allows nothing)
+    heads[l]      each head's part of the attention output: a(X) = Σ_h heads[l][:, h] + bias of W^O
+    """
+
+    logits: Float[Tensor, "batch t vocab"]
+    hidden: tuple[Float[Tensor, "batch t width"], ...]
+    patterns: tuple[Float[Tensor, "batch heads t t"], ...]
+    heads: tuple[Float[Tensor, "batch heads t width"], ...]
+
+
+class Transformer(nn.Module):
+    """logits[b, i] of a stack of layers, for tokens or for any vectors in their place.
+
+    The same `seed` gives the same weights on every device and in every dtype: they are drawn in
+    float32 from a generator of their own, N(0, init_scale²), biases 0, gains 1. With residuals,
+    the matrices that write to them are smaller by √(2 layers), as in GPT-2.
+
+    Runs under torch.func.vmap over stacked weights, inside `sdpa_kernel(SDPBackend.MATH)`: the
+    fused attention kernels have no batching rule on the CPU.
+    """
+
+    rotary_cos: Tensor
+    rotary_sin: Tensor
+
+    def __init__(
+        self,
+        shape: Shape,
+        *,
+        seed: int,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+        init_scale: float = 0.02,
+    ) -> None:
+        super().__init__()
+        self.shape = shape
+        with torch.device("meta"):  # torch's own initialisation would use the global seed
+            self.embedding = (
+                None if shape.embedding == "given" else nn.Embedding(shape.vocab_size, shape.width)
+            )
+            learned, linear = shape.positions == "learned", shape.positions == "linear"
+            self.position = nn.Embedding(shape.length, shape.width) if learned else None
+            self.position_direction = nn.Parameter(torch.empty(shape.width)) if linear else None
+            self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
+            self.final_norm = make_norm(shape) if shape.has_final_norm else None
+            self.output = nn.Linear(shape.width, shape.vocab_size, bias=shape.bias)
+        self.to_empty(device="cpu")
+        self._initialise(seed, init_scale)
+        if shape.tied and self.embedding is not None:
+            self.output.weight = self.embedding.weight
+        if shape.positions == "rotary":
+            half = torch.arange(shape.head_width // 2, dtype=torch.float64)
+            speeds = 10_000.0 ** (-2 * half / shape.head_width)
+            angles = torch.arange(shape.length, dtype=torch.float64)[:, None] * speeds
+            self.register_buffer("rotary_cos", angles.cos(), persistent=False)
+            self.register_buffer("rotary_sin", angles.sin(), persistent=False)
+        self.to(device=device, dtype=dtype)
+
+    def _initialise(self, seed: int, scale: float) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        smaller = math.sqrt(2 * self.shape.layers) if self.shape.residual else 1.0
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if name.endswith(".bias"):
+                    parameter.zero_()
+                elif name.endswith("norm.weight"):
+                    parameter.fill_(1.0)
+                else:
+                    writes = name.endswith(("attention.output.weight", "feedforward.outer.weight"))
+                    parameter.normal_(0, scale / smaller if writes else scale, generator=generator)
+            if self.embedding is not None and self.shape.embedding == "one_hot":
+                nn.init.eye_(self.embedding.weight).requires_grad_(False)
+
+    # ------------------------------------------------------------------ what it computes
+
+    def embed(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t width"]:
+        """The embedding of each token, without its position."""
+        if self.embedding is None:
+            raise ValueError("this network has embedding='given': pass vectors and not tokens")
+        return self.embedding(tokens)
+
+    def forward(
+        self,
+        tokens: Int[Tensor, "batch t"] | None = None,
+        *,
+        vectors: Float[Tensor, "batch t width"] | None = None,
+        attention: AttentionChoice = "learned",
+        padding: Bool[Tensor, "batch t"] | None = None,
+    ) -> Float[Tensor, "batch t vocab"]:
+        """Logits at every position.
+
+        Give tokens, or vectors in place of their embeddings. `attention`: "uniform" spreads every
+        pattern evenly over what the mask allows; a tensor [batch, heads, t, t] per layer is used
+        as it stands, mask or not. `padding` is True where a position is attended to by nobody.
+        """
+        return self._run(tokens, vectors, attention, padding, keep=False).logits
+
+    def inspect(
+        self,
+        tokens: Int[Tensor, "batch t"] | None = None,
+        *,
+        vectors: Float[Tensor, "batch t width"] | None = None,
+        attention: AttentionChoice = "learned",
+        padding: Bool[Tensor, "batch t"] | None = None,
+    ) -> Inspected:
+        """Logits, hidden states, patterns and per-head outputs for the inputs of `forward`."""
+        return self._run(tokens, vectors, attention, padding, keep=True)
+
+    def _run(
+        self,
+        tokens: Tensor | None,
+        vectors: Tensor | None,
+        attention: AttentionChoice,
+        padding: Tensor | None,
+        keep: bool,
+    ) -> Inspected:
+        x = self._inputs(tokens, vectors)
+        positions = torch.arange(x.shape[1], device=x.device)
+        x, rotation = self.place(x, positions), self.rotation(positions)
+        explicit = keep or not isinstance(attention, str) or attention != "learned"
+        allowed = self._allowed(x, padding) if explicit or padding is not None else None
+        given = self._given_patterns(x, attention, allowed)
+        hidden, patterns, heads = [x], [], []
+        for block, pattern in zip(self.blocks, given, strict=True):
+            assert isinstance(block, Block)
+            attended = block.attention(
+                block.before(x),
+                rotation=rotation,
+                allowed=allowed,
+                pattern=pattern,
+                explicit=explicit,
+            )
+            x = block.after(x, attended.output)
+            if keep:
+                hidden.append(x)
+                patterns.append(attended.pattern)
+                heads.append(block.attention.by_head(attended.mixed))
+        return Inspected(self.read_out(x), tuple(hidden), tuple(patterns), tuple(heads))
+
+    def _inputs(self, tokens: Tensor | None, vectors: Tensor | None) -> Tensor:
+        if (tokens is None) == (vectors is None):
+            raise ValueError("pass either tokens or vectors: exactly one of them")
+        if vectors is None:
+            assert tokens is not None
+            vectors = self.embed(tokens)
+        if vectors.shape[1] > self.shape.length:
+            raise ValueError(
+                f"the input has {vectors.shape[1]} positions; this network reads at most "
+                f"{self.shape.length} (length of its Shape)"
+            )
+        if vectors.shape[-1] != self.shape.width:
+            raise ValueError(
+                f"vectors have {vectors.shape[-1]} entries; this network has width "
+                f"{self.shape.width}"
+            )
+        return vectors
+
+    def _allowed(self, x: Tensor, padding: Tensor | None) -> Bool[Tensor, "#batch 1 t t"]:
+        batch, t = x.shape[:2]
+        allowed = torch.ones(1, 1, t, t, dtype=torch.bool, device=x.device)
+        if self.shape.causal:
+            allowed = allowed.tril()
+        if padding is None:
+            return allowed
+        check_shape("padding", padding, (batch, t), f"an input of {batch} rows, {t} positions")
+        return allowed & ~padding[:, None, None, :]
+
+    def _given_patterns(
+        self, x: Tensor, attention: AttentionChoice, allowed: Tensor | None
+    ) -> Sequence[Tensor | None]:
+        batch, t = x.shape[:2]
+        layers, heads = self.shape.layers, self.shape.heads
+        if isinstance(attention, str):
+            check_choice("attention", attention, ("learned", "uniform"))
+            if attention == "learned":
+                return [None] * layers
+            assert allowed is not None
+            weights = allowed.to(x.dtype)
+            uniform = weights / weights.sum(-1, keepdim=True).clamp(min=1)
+            return [uniform.expand(batch, heads, t, t)] * layers
+        if len(attention) != layers:
+            raise ValueError(
+                f"{len(attention)} attention patterns are given; this network has {layers} layers "
+                "and needs one for each"
+            )
+        for layer, pattern in enumerate(attention):
+            because = f"an input of {batch} rows, {t} positions and {heads} heads"
+            check_shape(f"attention[{layer}]", pattern, (batch, heads, t, t), because)
+        return attention
+
+    # ------------------------------------------------------------------ the steps, for a cache
+
+    def place(
+        self, vectors: Float[Tensor, "batch t width"], positions: Int[Tensor, "*rows t"]
+    ) -> Float[Tensor, "batch t width"]:
+        """`vectors` with what their positions add; rotary positions add nothing here."""
+        if self.position is not None:
+            return vectors + self.position(positions)
+        if self.position_direction is not None:
+            share = positions.to(vectors.dtype) / self.shape.length
+            return vectors + share[..., None] * self.position_direction
+        return vectors
+
+    def rotation(self, positions: Int[Tensor, "*rows t"]) -> Rotation | None:
+        """The turns of queries and keys at these positions; None without rotary positions."""
+        if self.shape.positions != "rotary":
+            return None
+        return Rotation(self.rotary_cos[positions], self.rotary_sin[positions])
+
+    def read_out(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocab"]:
+        """Logits from the state after the last layer."""
+        return self.output(x if self.final_norm is None else self.final_norm(x))
+
+    # ------------------------------------------------------------------ taking it apart
+
+    def parameter_names(self) -> list[str]:
+        """Every name that `freeze` and `set_matrix` know; a tied matrix is listed once."""
+        return [name for name, _ in self.named_parameters()]
+
+    def freeze(self, *names: str) -> None:
+        """Training leaves these parameters as they are."""
+        for parameter in [self._named(name) for name in names]:
+            parameter.requires_grad_(False)
+
+    def set_matrix(self, name: str, value: Float[Tensor, "..."], *, freeze: bool = True) -> None:
+        """Put `value` in place of a parameter, and by default freeze it."""
+        parameter = self._named(name)
+        check_shape(name, value, tuple(parameter.shape), "this network")
+        with torch.no_grad():
+            parameter.copy_(value)
+        if freeze:
+            parameter.requires_grad_(False)
+
+    def _named(self, name: str) -> nn.Parameter:
+        parameters = dict(self.named_parameters(remove_duplicate=False))
+        if name not in parameters:
+            near = nearest(name, parameters)
+            raise ValueError(f"this network has no parameter {name!r}; did you mean {near!r}?")
+        return parameters[name]

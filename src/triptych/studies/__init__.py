@@ -1,0 +1,1 @@
+"""One study per file: settings, units, run, claims, figures. A module with STUDY is found."""

@@ -1,0 +1,24 @@
+"""Pieces that judges share: rows of one kind, and equality of two sides in float64."""
+
+from collections.abc import Sequence
+
+from triptych.core.estimates import Outcome
+from triptych.studies.study import Row, Rows, Verdict
+
+EXACT = 1e-9  # float64 agreement of two sides of an equation
+
+
+def rows_of(rows: Rows, kind: str) -> list[Row]:
+    """The rows whose `kind` is this one."""
+    return [dict(row) for row in rows if row["kind"] == kind]
+
+
+def judge_equal(rows: Sequence[Row], columns: Sequence[str], sentence: str) -> Verdict:
+    """HOLDS when every column is at most 1e-9 on every row; UNDECIDED without rows."""
+    if not rows:
+        return Verdict(Outcome.UNDECIDED, "there are no rows yet")
+    worst = {column: max(float(row[column]) for row in rows) for column in columns}
+    holds = all(value <= EXACT for value in worst.values())
+    shown = ", ".join(f"{name.replace('_', ' ')} {value:.1e}" for name, value in worst.items())
+    outcome = Outcome.HOLDS if holds else Outcome.FAILS
+    return Verdict(outcome, f"{sentence}: {shown} over {len(rows)} models", worst)

@@ -1,0 +1,106 @@
+"""Many seeds of one small network as one batched computation.
+
+The weights of all members are stacked and the forward pass is mapped over them, so that a GPU sees
+one large product in place of many small ones. Every member has its own data and randomness and ends
+where `fit` alone would take it, up to rounding.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from triptych.core.randomness import TorchRng
+from triptych.training.loop import (
+    History,
+    Recipe,
+    Sampler,
+    Trainable,
+    optimiser_for,
+    set_rate,
+)
+from triptych.training.objectives import Objective, Prediction, loss
+
+
+class _Wrapped(nn.Module):
+    """A language model as a module, so that its weights can be swapped for stacked ones."""
+
+    def __init__(self, model: Trainable) -> None:
+        super().__init__()
+        self.net = model.net
+        self.token_logits = model.token_logits
+
+    def forward(self, seen: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
+        return self.token_logits(seen)
+
+
+def fit_ensemble(
+    models: Sequence[Trainable],
+    sample: Sampler,
+    objective: Objective,
+    recipe: Recipe,
+    rngs: Sequence[TorchRng],
+) -> list[History]:
+    """Train all models at once, in place; member i draws its data from rngs[i], as `fit` would.
+
+    Adafactor (whose step mixes entries of a matrix), compilation, checkpoints and the meter are
+    for `fit` alone.
+    """
+    if len(models) != len(rngs) or not models:
+        raise ValueError(f"{len(models)} models and {len(rngs)} rngs: give one rng to each model")
+    if recipe.optimiser == "adafactor" or recipe.compile or recipe.ema:
+        raise ValueError("an ensemble trains with adamw, adam or sgd, without compile and ema")
+    wrapped = [_Wrapped(model) for model in models]
+    stacked, buffers = stack_module_state(list(wrapped))
+    trained = {name for name, parameter in wrapped[0].named_parameters() if parameter.requires_grad}
+    weights = {name: value.detach().clone() for name, value in stacked.items()}
+    parameters = [nn.Parameter(weights[name]) for name in sorted(trained)]
+    weights |= dict(zip(sorted(trained), parameters, strict=True))
+    optimiser = optimiser_for(recipe, parameters)
+    histories = [History() for _ in models]
+
+    def logits_of(weights: dict[str, Tensor], buffers: dict[str, Tensor], seen: Tensor) -> Tensor:
+        return functional_call(wrapped[0], {**weights, **buffers}, (seen,))
+
+    for step in range(recipe.steps):
+        set_rate(optimiser, recipe, step)
+        predictions = [objective(sample(recipe.batch, rng), rng) for rng in rngs]
+        seen = torch.stack([prediction.seen for prediction in predictions])
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped over members
+            logits = vmap(logits_of, randomness="error")(weights, buffers, seen)
+        values = torch.stack([_loss(logits[i], p, recipe) for i, p in enumerate(predictions)])
+        if not torch.isfinite(values).all():
+            member = int(torch.nonzero(~torch.isfinite(values))[0])
+            raise FloatingPointError(
+                f"the loss of member {member} is {values[member].item()} at step {step}; "
+                f"lower the learning rate (now {recipe.learning_rate})"
+            )
+        penalty = recipe.l2 * sum(p.square().sum() for p in parameters) if recipe.l2 else 0.0
+        optimiser.zero_grad(set_to_none=True)
+        (values.sum() + penalty).backward()
+        if recipe.clip:
+            _clip_each(parameters, recipe.clip)
+        optimiser.step()
+        for history, value in zip(histories, values.tolist(), strict=True):
+            history.losses.append(value)
+    with torch.no_grad():
+        for name, value in zip(sorted(trained), parameters, strict=True):
+            for member, module in enumerate(wrapped):
+                module.get_parameter(name).copy_(value[member])
+    return histories
+
+
+def _loss(logits: Tensor, prediction: Prediction, recipe: Recipe) -> Float[Tensor, ""]:
+    return loss(logits, prediction, recipe.loss)
+
+
+def _clip_each(parameters: list[nn.Parameter], largest: float) -> None:
+    """Scale the gradient of every member to norm at most `largest`, each by its own norm."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    squared = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0)
+    factor = (largest / (squared.sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.reshape(-1, *[1] * (gradient.ndim - 1)))

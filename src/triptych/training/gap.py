@@ -1,0 +1,51 @@
+"""The gap meter: how far a network is from the truth, in nats, without sampling noise in targets.
+
+On sequences drawn from the truth, the network's cross-entropy against the exact conditional laws
+splits into the entropy of those laws, which nobody can beat, and the divergence from them:
+
+    loss = bayes_loss + kl
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.divergences import entropy, kl_divergence
+from triptych.core.protocols import Rng
+from triptych.training.objectives import Objective
+
+
+class Gap(NamedTuple):
+    """Mean over the scored positions, in nats.
+
+    loss         cross-entropy of the network against the exact conditionals
+    bayes_loss   the entropy of the exact conditionals: the smallest possible loss
+    kl           KL(truth ‖ network) = loss - bayes_loss
+    """
+
+    loss: float
+    bayes_loss: float
+    kl: float
+
+
+@torch.no_grad()
+def measure(
+    token_logits: Callable[[Int[Tensor, "batch length"]], Float[Tensor, "batch length vocab"]],
+    objective: Objective,
+    tokens: Int[Tensor, "batch length"],
+    rng: Rng,
+) -> Gap:
+    """The gap of a network on given sequences; `objective` must have exact targets."""
+    prediction = objective(tokens, rng)
+    if prediction.law is None:
+        raise ValueError("the gap needs an objective with exact targets: pass truth=structure")
+    log_q = F.log_softmax(token_logits(prediction.seen).double(), -1)[prediction.scored]
+    log_p = prediction.law[prediction.scored]
+    if len(log_p) == 0:
+        raise ValueError("no position was scored: give more sequences or hide more tokens")
+    kl, bayes = kl_divergence(log_p, log_q).mean().item(), entropy(log_p).mean().item()
+    return Gap(bayes + kl, bayes, kl)

@@ -1,0 +1,129 @@
+"""What a network is trained to predict: where, from what it sees, and against which target.
+
+An objective turns tokens into a `Prediction`: what the network sees, at which positions it is
+scored, and the target there. The target is the token itself, or, because the truth is known, the
+exact conditional law in its place: the expected gradient is the same and the variance smaller.
+
+    next_token(truth=None)              x_i from x_<i, at every position
+    masked(p_m, p_c, p_r, truth=None)   x_i from the corrupted sequence, where selected
+    positions(k, truth=None)            x_i given all but k hidden positions (k-pseudolikelihood)
+"""
+
+from collections.abc import Callable
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.conditionals import every_next_token_log_probs
+from triptych.core.masking import corrupt
+from triptych.core.protocols import Masked, NextToken, Rng
+from triptych.core.validation import check_probability
+
+LossName = Literal["cross_entropy", "squared"]
+
+
+class Prediction(NamedTuple):
+    """seen: what the network reads. tokens: what stood there. scored: where it is judged.
+
+    law: log-probabilities of the exact conditional, if it is the target in place of the token.
+    """
+
+    seen: Int[Tensor, "batch length"]
+    tokens: Int[Tensor, "batch length"]
+    scored: Bool[Tensor, "batch length"]
+    law: Float[Tensor, "batch length vocab"] | None
+
+
+Objective = Callable[[Int[Tensor, "batch length"], Rng], Prediction]
+
+
+def next_token(truth: NextToken | None = None) -> Objective:
+    """Predict every token from those before it."""
+
+    def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+        law = None if truth is None else every_next_token_log_probs(truth, tokens)
+        return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), law)
+
+    return prepare
+
+
+def masked(
+    *,
+    words: int,
+    p_m: float,
+    p_c: float = 0.0,
+    p_r: float = 0.0,
+    truth: Masked | None = None,
+) -> Objective:
+    """Predict the selected tokens of a sequence corrupted anew at every step.
+
+    The mask token is `words`, one past the words. BERT's 80/10/10 is p_c = p_r = 0.1. An exact
+    target needs p_c = p_r = 0: a kept or replaced token tells the network something that the
+    conditional given the shown tokens does not know.
+    """
+    check_probability("p_m", p_m)
+    if truth is not None and (p_c or p_r):
+        raise ValueError(
+            f"exact targets need p_c = p_r = 0, given p_c = {p_c} and p_r = {p_r}: the exact "
+            "conditional is the one given a mask, not given a kept or replaced token"
+        )
+
+    def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+        seen, selected = corrupt(
+            tokens, rng, words=words, mask_token=words, p_m=p_m, p_c=p_c, p_r=p_r
+        )
+        law = None if truth is None else truth.masked_log_probs(tokens, selected)
+        return Prediction(seen, tokens, selected, law)
+
+    return prepare
+
+
+def positions(k: int, *, words: int, truth: Masked | None = None) -> Objective:
+    """Predict k positions, drawn without replacement, from all the others [li, 4.1]."""
+
+    def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+        if not 1 <= k <= tokens.shape[1]:
+            raise ValueError(f"k is {k}; sequences have {tokens.shape[1]} positions")
+        hidden = torch.zeros_like(tokens, dtype=torch.bool)
+        for _ in range(k):  # a taken position has no chance to be drawn again
+            free = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)
+            drawn = rng.categorical(free.masked_fill(hidden, -torch.inf).log_softmax(-1))
+            hidden = hidden.scatter(1, drawn[:, None], True)
+        law = None if truth is None else truth.masked_log_probs(tokens, hidden)
+        return Prediction(tokens.masked_fill(hidden, words), tokens, hidden, law)
+
+    return prepare
+
+
+def loss(
+    logits: Float[Tensor, "batch length vocab"],
+    prediction: Prediction,
+    name: LossName = "cross_entropy",
+) -> Float[Tensor, ""]:
+    """Mean over the scored positions.
+
+    cross_entropy   -Σ_w target(w) log softmax(logits)(w), in nats
+    squared         Σ_w (logits(w) - target(w))² [li, (2.3)]
+    """
+    tokens, scored, law = prediction.tokens, prediction.scored, prediction.law
+    if name == "cross_entropy":
+        log_probs = F.log_softmax(logits.float() if logits.dtype == torch.bfloat16 else logits, -1)
+        if law is None:
+            each = -log_probs.gather(-1, tokens[..., None])[..., 0]
+        else:
+            each = -(law.exp().to(log_probs.dtype) * log_probs).sum(-1)
+    elif name == "squared":
+        if law is None:
+            target = F.one_hot(tokens, logits.shape[-1]).to(logits.dtype)
+            each = (logits - target).square().sum(-1)
+        else:
+            # E ‖logits - onehot‖² = ‖logits - p‖² + 1 - ‖p‖²
+            p = law.exp().to(logits.dtype)
+            each = (logits - p).square().sum(-1) + 1 - p.square().sum(-1)
+    else:
+        raise ValueError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
+    weight = scored.to(each.dtype)
+    return (each * weight).sum() / weight.sum().clamp(min=1.0)

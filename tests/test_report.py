@@ -1,0 +1,307 @@
+"""The report is whole, self-contained, the same for the same rows, and escapes what it shows."""
+
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from triptych.core.estimates import Outcome
+from triptych.lab.judgement import StudyRun, UnitRecord, judge_ledger
+from triptych.lab.ledger import load_ledger
+from triptych.lab.plots import COLOURS, notes, panel_svgs, to_svg
+from triptych.lab.report import duration, number, render_report, write_report
+from triptych.studies.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.study import Claim, Scale, Settings, Study, Verdict
+
+EVIL = "<script>alert('x')</script> & \"q\" $a_1$"
+VOID = {"meta", "br", "hr", "img", "input", "link"}
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the ids, and whether every tag is closed where it should be."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open, f"never closed: {self.open}"
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def ids(self) -> list[str | None]:
+        return [attrs["id"] for _, attrs in self.tags if "id" in attrs]
+
+    @property
+    def text(self) -> str:
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+
+def series(kind: Kind, label: str = "", *, line: bool = True, spread: float = 0.1) -> Series:
+    x, y = [1.0, 10.0, 100.0], [1.0, 0.5, 0.1]
+    low, high = ([v - spread for v in y], [v + spread for v in y]) if spread else ((), ())
+    return Series(label or kind, kind, x, y, low, high, line)
+
+
+def panel(*of: Series, **more: Any) -> Panel:
+    return Panel(of, "steps", "loss", **more)
+
+
+FIGURES = {
+    "lines": panel(series("ours"), series("control"), series("truth", spread=0)),
+    "marks": panel(*(series(k, line=False) for k in ("ours", "published", "truth"))),
+    "log": panel(series("ours"), title="both axes", x_log=True, y_log=True),
+    "many": panel(*(series("ours", f"run {i}") for i in range(7)), series("published")),
+    "zero on a log axis": panel(Series("error", "ours", [1.0, 2.0], [0.0, 1e-16]), y_log=True),
+    "unbounded": panel(Series("one", "ours", [1.0], [2.0], [-math.inf], [math.inf], line=False)),
+    "not numbers": panel(Series("gap", "ours", [1.0, 2.0, 3.0], [math.nan, math.inf, 1.0])),
+    "constant": panel(Series("flat", "control", [1.0, 1.0], [0.0, 0.0])),
+    "empty": panel(),
+    "empty series": panel(Series("none", "ours", [], [])),
+    "tiny": panel(Series("tiny", "ours", [1.0, 2.0], [-3e-9, 2e-9])),
+    "evil": panel(series("ours", EVIL), title=EVIL),
+    "other letters": panel(series("ours", "損失 λ"), title="損失"),
+    "heatmap": Heatmap([[0.0, 1.0], [2.0, 3.0]], "attention", "key", "query"),
+    "signed heatmap": Heatmap([[-1.0, 1.0], [0.0, math.nan]]),
+    "wide heatmap": Heatmap([[float(i) for i in range(200)]]),
+    "tall heatmap": Heatmap([[float(i)] for i in range(50)]),
+    "constant heatmap": Heatmap([[1.0, 1.0]]),
+    "empty heatmap": Heatmap([]),
+}
+
+
+def figure(*panels: Panel | Heatmap) -> Figure:
+    return Figure("toy", f"A sentence {EVIL}", panels, "A caption.")
+
+
+def draw(rows: Any) -> Figure:
+    return figure(FIGURES["lines"], FIGURES["heatmap"])
+
+
+def draw_evil(rows: Any) -> Figure:
+    return figure(FIGURES["evil"])
+
+
+def cannot_draw(rows: Any) -> Figure:
+    raise KeyError(EVIL)
+
+
+def toy(name: str, *claims: tuple[str, Outcome]) -> Study:
+    made = [
+        Claim(
+            id,
+            lambda rows, o=outcome: Verdict(o, f"because {EVIL}", {EVIL: 0.25, "list": [1, 2]}),
+            [],
+        )
+        for id, outcome in claims
+    ]
+    settings = {Scale.LAPTOP: Settings(seeds=2), Scale.PAPER: Settings(seeds=20)}
+    figures = (draw, draw, draw_evil, cannot_draw)
+    return Study(
+        name, f"Is it {EVIL}?", settings, lambda s: [], lambda u, b: [], made, figures, ("ray",)
+    )
+
+
+TRACE = "Traceback (most recent call last):\n  File x\n" + f"ValueError: {EVIL}"
+UNITS = [
+    UnitRecord("k=1, seed=0", 0, "done", 1.25, None, "cpu"),
+    UnitRecord("k=1, seed=1", 1, "done", 100.0, None, "cpu"),
+    UnitRecord(f"k={EVIL}", 2, "failed", 3.0, TRACE, "cuda:0"),
+    UnitRecord("k=3, seed=3", 3, "pending", None, None, None),
+]
+ROWS: list[dict[str, Any]] = [{"step": i, "loss": 0.5, "note": EVIL} for i in range(60)]
+FIRST = toy(
+    "toy/first",
+    ("wei.fig-3-left", Outcome.HOLDS),
+    ("li.fig-2.5", Outcome.FAILS),
+    ("li.tab-2.6", Outcome.UNDECIDED),
+)
+RUNS = [
+    StudyRun(FIRST, "laptop", {"seeds": 3, "name": EVIL}, ROWS, UNITS),
+    StudyRun(FIRST, "smoke", {"seeds": 1}, ROWS[:1], UNITS[:1]),
+    StudyRun(toy("toy/second"), "laptop", {}, [], []),
+]
+LEDGER = load_ledger()
+
+
+def render(runs: list[StudyRun]) -> str:
+    judged = judge_ledger(LEDGER, runs)
+    return render_report(judged, runs, generated="today", environment={"python": EVIL})
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return render(RUNS)
+
+
+@pytest.fixture(scope="module")
+def page(html: str) -> Page:
+    return Page(html)
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_kind_of_figure_draws(name: str):
+    drawn = to_svg(figure(FIGURES[name]))
+    page = Page(drawn)
+    assert [tag for tag, _ in page.tags].count("title") == 1
+    root = page.tags[0][1]
+    assert (root["width"], root["role"]) == ("100%", "img")
+    assert root["aria-labelledby"] in page.ids
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert "<style" not in drawn
+    assert "dejavu" not in drawn.lower()
+    for sentinel, _ in COLOURS.values():
+        assert sentinel not in drawn
+    fills = set(re.findall(r"(?:fill|stroke): ?([^;\"]+)", drawn))
+    assert all(colour.startswith("var(--") or colour == "none" for colour in fills), fills
+
+
+def test_kinds_have_one_look():
+    drawn = to_svg(figure(panel(series("truth", spread=0), series("published", line=False))))
+    dashed = [tag for tag in re.findall(r"<path[^>]*>", drawn) if "stroke-dasharray" in tag]
+    assert dashed
+    assert all("var(--truth" in tag for tag in dashed)
+    assert "var(--published" in drawn
+    assert "var(--ours" not in drawn
+
+
+def test_intervals_are_drawn():
+    with_band = to_svg(figure(panel(series("ours"))))
+    without = to_svg(figure(panel(series("ours", spread=0))))
+    assert "opacity: 0.16" in with_band
+    assert "opacity: 0.16" not in without
+    bars = to_svg(figure(panel(series("ours", line=False))))
+    assert bars.count("opacity: 0.75") == 3
+
+
+def test_edges_are_explained():
+    assert notes(figure(FIGURES["lines"], FIGURES["heatmap"])) == []
+    assert "unbounded" in notes(figure(FIGURES["unbounded"]))[0]
+    assert "zero or infinite" in notes(figure(FIGURES["zero on a log axis"]))[0]
+
+
+def test_a_ragged_heatmap_is_refused():
+    with pytest.raises(ValueError, match=r"rows of lengths \[1, 2\]"):
+        to_svg(figure(Heatmap([[1.0], [1.0, 2.0]])))
+
+
+def test_ids_do_not_clash_across_figures():
+    pieces = [*panel_svgs(draw([]), prefix="a"), *panel_svgs(draw([]), prefix="b")]
+    pieces += [to_svg(figure(FIGURES["log"])), to_svg(figure(FIGURES["marks"]))]
+    page = Page("".join(pieces))
+    assert len(page.ids) == len(set(page.ids))
+    used = re.findall(r'(?:href="#|url\(#)([^")]+)', "".join(pieces))
+    assert set(used) <= set(page.ids)
+
+
+def test_the_page_is_well_formed_with_unique_ids(page: Page):
+    assert len(page.ids) == len(set(page.ids))
+    targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
+    targets |= {a["xlink:href"] for tag, a in page.tags if tag == "use" and a.get("xlink:href")}
+    assert {target[1:] for target in targets if target} <= set(page.ids)
+
+
+def test_the_page_loads_nothing(html: str, page: Page):
+    for tag, attrs in page.tags:
+        assert tag not in {"link", "iframe", "object", "embed", "base"}
+        for name in ("src", "href", "xlink:href", "action", "srcset"):
+            assert (attrs.get(name) or "#").startswith(("#", "data:image/png;base64,")), attrs
+    assert [attrs for tag, attrs in page.tags if tag == "script"] == [{}]
+    assert "@import" not in html
+    assert not re.search(r"url\((?!#)", html)
+    assert set(re.findall(r"https?://[^\"' )]+", html)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+    }
+
+
+def test_everything_is_escaped(html: str, page: Page):
+    assert "<script>alert" not in html
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    assert not any(name.startswith("on") for _, attrs in page.tags for name in attrs)
+    assert page.text.count("<script>alert('x')</script>") > 20
+
+
+def test_the_same_rows_are_the_same_bytes(html: str):
+    assert render(RUNS) == html
+
+
+def test_the_whole_ledger_can_be_filtered(page: Page):
+    rows = [attrs for tag, attrs in page.tags if tag == "tr" and "data-verdict" in attrs]
+    assert [row["id"] for row in rows] == [entry.id for entry in LEDGER]
+    assert {row["data-verdict"] for row in rows} == {"holds", "fails", "undecided", "not-run-yet"}
+    assert {row["data-kind"] for row in rows} == {"theorem", "number", "direction", "picture"}
+    options = {a.get("value") for tag, a in page.tags if tag == "option"}
+    assert {row["data-work"] for row in rows} == {"wei", "li"} <= options
+    assert {row["data-part"] for row in rows} <= options
+    chips = {a.get("data-verdict") for tag, a in page.tags if tag == "button"}
+    assert {row["data-verdict"] for row in rows} <= chips
+
+
+def test_a_study_says_what_happened(page: Page):
+    for said in (
+        "2 of 4 done",
+        "1 failed",
+        "1 pending",
+        "1 min 44 s",
+        "0 to 3",
+        "ValueError:",
+        "triptych run toy/first --scale laptop",
+        "triptych run toy/first --scale paper",
+        "changed; laptop scale has 2",
+        "cannot_draw could not be drawn: KeyError",
+        "20 more rows are in the store",
+        "It needs more than the core installation: ray",
+        "Published values are read from a figure",
+        "No figure: there are no rows yet.",
+    ):
+        assert said in page.text, said
+    assert "Nothing has been run yet" not in page.text
+
+
+@pytest.mark.parametrize("runs", [[], RUNS[2:]], ids=["no runs", "nothing started"])
+def test_an_empty_store_says_what_to_type(runs: list[StudyRun]):
+    page = Page(render(runs))
+    assert "Nothing has been run yet" in page.text
+    assert "triptych reproduce" in page.text
+    assert len([a for tag, a in page.tags if tag == "tr" and "data-verdict" in a]) == len(LEDGER)
+
+
+def test_numbers_and_durations_read_well():
+    assert number(0.33333) == "0.3333"
+    assert number(-2) == "−2"
+    assert number([1, 2.5, True, None]) == "1, 2.5, yes, none"
+    assert number({"value": 0.9, "low": 0.8, "high": 0.95}) == "0.9 [0.8, 0.95]"
+    assert number({"ar": 33.5, "steps4": 33.49}) == "ar 33.5, steps4 33.49"
+    said = [duration(s) for s in (None, 0.42, 12.3, 200.4, 59.9, 7500.0)]
+    assert said == ["", "0.42 s", "12 s", "3 min 20 s", "1 min 0 s", "2 h 5 min"]
+
+
+def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = tmp_path / "deep" / "report.html"
+    write_report(path, "<p>λ</p>\n")
+    assert path.read_bytes() == "<p>λ</p>\n".encode()
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        write_report(path, "half")
+    assert path.read_bytes() == "<p>λ</p>\n".encode()
+    assert [p.name for p in path.parent.iterdir()] == ["report.html"]

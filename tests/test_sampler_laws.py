@@ -1,0 +1,69 @@
+"""Promises every inference algorithm keeps, checked by enumeration, not by sampling."""
+
+import pytest
+import torch
+
+from triptych.core.laws import check_sampler
+from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.table import Table
+from triptych.inference import rejection, tokenwise, vgb
+from triptych.lab.discovery import package_examples
+from triptych.structures.constraints import AllZeros, SomeZero
+from triptych.structures.uniform import Uniform
+
+EXAMPLES = package_examples("triptych.inference")
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.label)
+def test_keeps_its_promise(example):
+    for finding in check_sampler(example.value):
+        assert finding.holds, str(finding)
+
+
+def test_ancestral_sampling_is_the_law():
+    p = Table.random(2, 3, seed=1)
+    law = exact_law(lambda rng: tuple(rejection.ancestral(p, 1, 3, rng)[0].tolist()))
+    assert law.probs == pytest.approx(p.as_dict())
+
+
+def test_rejection_returns_an_accepted_string():
+    tokens = rejection.sample(Uniform(2, 4), AllZeros(4), 4, TorchRng(0))
+    assert tokens.tolist() == [[0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("length", [2, 3, 4])
+def test_the_law_of_tokenwise_rejection_by_two_routes(length):
+    """The closed form against the enumerated program; and Proposition 3.1.2's value."""
+    base, constraint = Table.of(Uniform(2, length)), SomeZero(length)
+    closed = tokenwise.law(base, constraint).as_dict()
+    program = exact_law(
+        lambda rng: tuple(tokenwise.sample(base, constraint, length, rng)[0].tolist()),
+        cutoff=1e-9,
+    )
+    assert program.total_variation({x: p for x, p in closed.items() if p > 0}) < 1e-6
+    assert closed[(1,) * (length - 1) + (0,)] == pytest.approx(2.0 ** -(length - 1))
+
+
+def test_the_walk_reaches_the_target_on_leaves():
+    """p V on the leaves, by the formula for the stationary law."""
+    p, constraint = Table.random(2, 3, seed=3), SomeZero(3)
+    weights = vgb.stationary_weights(p, constraint)
+    leaves = {x: w for x, w in weights.items() if len(x) == 3}
+    total = sum(leaves.values())
+    target = p.tilt(constraint.log_value).as_dict()
+    assert {x: w / total for x, w in leaves.items()} == pytest.approx(target)
+
+
+def test_worked_step_of_the_walk():
+    """Uniform bits, V = 1, at the root of a tree of height 1: stay ½, each child ¼; at a leaf:
+    stay ½, back ½."""
+
+    class Ones:
+        def log_value(self, prefix):
+            return torch.zeros(len(prefix), dtype=torch.float64)
+
+    base = Uniform(2, 1)
+    root = exact_law(lambda rng: vgb.walk_step((), base, Ones(), 1, rng))
+    assert root.probs == pytest.approx({(): 0.5, (0,): 0.25, (1,): 0.25})
+    leaf = exact_law(lambda rng: vgb.walk_step((1,), base, Ones(), 1, rng))
+    assert leaf.probs == pytest.approx({(1,): 0.5, (): 0.5})
