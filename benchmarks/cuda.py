@@ -14,8 +14,15 @@ import torch
 from triptych.core.laws import check_structure
 from triptych.core.randomness import TorchRng
 from triptych.lab.discovery import package_examples
+from triptych.models.cache import CachedDecoder, RecomputingDecoder
+from triptych.models.language_models import CausalLM
+from triptych.models.layers import Shape
+from triptych.models.transformer import Transformer
 from triptych.structures.hmm import HMM
 from triptych.structures.memory_hmm import MemoryHMM
+from triptych.training.ensembles import fit_ensemble
+from triptych.training.loop import Recipe, fit, gap_meter
+from triptych.training.objectives import next_token
 
 
 def timed(program, repeats: int = 5) -> float:
@@ -46,6 +53,47 @@ def posterior(states: int, device: str) -> dict[str, float]:
     }
 
 
+def training(device: str) -> dict[str, object]:
+    """A network trained on the GPU in bfloat16, decoded with its cache, and an ensemble."""
+    truth = HMM.random(4, 5, 16, seed=0, device=device)
+    shape = Shape(6, 17, width=64, layers=2, heads=4)
+    lm = CausalLM(Transformer(shape, seed=0, device=device))
+    recipe = Recipe(steps=300, batch=128, learning_rate=2e-3, autocast="bfloat16", warmup=10)
+    meter = gap_meter(next_token(truth), truth.sample(500, TorchRng(9, device)))
+    before = meter(lm).kl
+    history = fit(lm, truth.sample, next_token(truth), recipe, TorchRng(1, device), meter=meter)
+    cached, plain = CachedDecoder(lm, 8), RecomputingDecoder(lm, 8, device=device)
+    rng, gap = TorchRng(2, device), 0.0
+    for _ in range(12):
+        law, wanted = cached.next_log_probs(), plain.next_log_probs()
+        gap = max(gap, float((law - wanted).abs().max()))
+        drawn = rng.categorical(law)
+        for decoder in (cached, plain):
+            decoder.append(drawn)
+    members = 16
+    nets = [CausalLM(Transformer(shape, seed=s, device=device)) for s in range(members)]
+    quick = Recipe(steps=30, batch=32)
+    rngs = [TorchRng(s, device) for s in range(members)]
+    fit_ensemble(nets, truth.sample, next_token(), Recipe(steps=3, batch=32), rngs)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    fit_ensemble(nets, truth.sample, next_token(), quick, rngs)
+    torch.cuda.synchronize()
+    together = time.perf_counter() - started
+    started = time.perf_counter()
+    for net, member_rng in zip(nets, rngs, strict=True):
+        fit(net, truth.sample, next_token(), quick, member_rng)
+    torch.cuda.synchronize()
+    apart = time.perf_counter() - started
+    return {
+        "kl_before": before,
+        "kl_after": history.gaps[-1][1].kl,
+        "cache_gap": gap,
+        "ensemble_members": members,
+        "ensemble_speedup": apart / together,
+    }
+
+
 def main() -> None:
     device = "cuda"
     report = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
@@ -64,6 +112,7 @@ def main() -> None:
     drawn = memory.sample(100, rng)
     vectors = memory.lift(memory.embed(drawn)).requires_grad_()
     memory.soft_masked_probs(vectors).sum().backward()
+    report["training"] = training(device)
     report["gradient_device"] = str(vectors.grad.device) if vectors.grad is not None else "none"
     text = json.dumps(report, indent=2)
     print(text)
