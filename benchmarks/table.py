@@ -24,7 +24,7 @@ def _time(value: float) -> str:
 
 def markdown(rows: list[Row]) -> str:
     lines = [
-        "| what | against | ours | theirs | times faster (range) | bar |",
+        "| what | against | ours | theirs | theirs / ours (range) | bar |",
         "|---|---|---|---|---|---|",
     ]
     lines += ["| " + " | ".join(readable(row)) + " |" for row in rows]

@@ -9,7 +9,7 @@ from triptych.lab.ledger import load_ledger
 from triptych.lab.plots import to_svg
 from triptych.lab.runner import find_studies, run_study
 from triptych.lab.store import Store
-from triptych.studies.study import Scale, Settings, Unit, override
+from triptych.studies.study import Scale, Settings, Unit, override, short_labels
 
 STUDIES = find_studies()
 LEDGER = {entry.id for entry in load_ledger()}
@@ -85,3 +85,5 @@ def test_a_unit_is_named_by_what_it_is():
     assert unit.key == Unit({"b": [2, 3], "a": 1}, seed=4).key
     assert unit.key != Unit({"a": 1, "b": [2, 3]}, seed=5).key
     assert str(unit) == "a=1, b=[2, 3], seed=4"
+    other = Unit({"a": 1, "b": [2]}, seed=4)
+    assert short_labels([unit, other])[unit.key] == "b [2, 3], seed 4"

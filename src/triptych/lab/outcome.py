@@ -16,7 +16,7 @@ from triptych.lab.ledger import load_ledger
 from triptych.lab.report import render_report, write_report
 from triptych.lab.runner import find_studies
 from triptych.lab.store import Store
-from triptych.studies.study import Study, Unit
+from triptych.studies.study import Study, Unit, short_labels
 
 REPORT = "report.html"
 _STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not run yet": "dim"}
@@ -32,9 +32,10 @@ def stored_runs(store: Store | None, extra: Sequence[Study] = ()) -> list[StudyR
         if name not in studies:
             continue
         units = store.units(name, scale)
+        label = short_labels([Unit(unit.parameters, unit.seed) for unit in units])
         records = [
             UnitRecord(
-                str(Unit(unit.parameters, unit.seed)),
+                label[Unit(unit.parameters, unit.seed).key],
                 unit.seed,
                 "pending" if unit.status == "running" else unit.status,
                 unit.seconds,

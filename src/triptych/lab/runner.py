@@ -10,7 +10,7 @@ import fcntl
 import importlib.util
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -22,7 +22,7 @@ from triptych.lab.environment import environment
 from triptych.lab.progress import Progress, Quiet
 from triptych.lab.store import Store, StoredUnit, StoreError
 from triptych.lab.workbench import Ended, Task, find_studies, load_study, source_of
-from triptych.studies.study import Scale, Settings, Study, Unit, override
+from triptych.studies.study import Scale, Settings, Study, Unit, override, short_labels
 
 __all__ = ["FolderInUse", "RunSummary", "find_studies", "load_study", "planned", "run_study"]
 
@@ -111,7 +111,7 @@ def run_study(
                 else:
                     events = engines.local(tasks, crew, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
-                failed = _follow(events, named, store, show, device, versions)
+                failed = _follow(events, named, store, show, device, versions, units)
         finally:
             show.end()
             with suppress(StoreError):  # the error that stopped the run is the one to tell
@@ -126,22 +126,24 @@ def _follow(
     show: Progress,
     device: str,
     versions: Mapping[str, str],
+    units: Sequence[Unit],
 ) -> int:
     """Store what the engine tells; the number of units that failed."""
     failed = 0
+    label = short_labels(units)
     with closing(events):  # pyright: ignore[reportArgumentType]
         for event in events:
             unit, kept = named[event.key]
             if not isinstance(event, Ended):
                 store.claim(kept, device, versions)
-                show.started(str(unit))
+                show.started(label[unit.key])
             elif event.rows is not None:
                 store.finish(kept, event.rows, event.seconds)
-                show.ended(str(unit), event.seconds, None)
+                show.ended(label[unit.key], event.seconds, None)
             else:
                 error = event.error or "no reason is known"
                 store.fail(kept, error, event.seconds)
-                show.ended(str(unit), event.seconds, error)
+                show.ended(label[unit.key], event.seconds, error)
                 failed += 1
     return failed
 

@@ -184,13 +184,15 @@ def causal_figure(rows: Rows) -> Figure:
     return _figure(
         rows,
         "next_token",
-        "Causal networks approach the exact next-token law, faster from exact targets",
+        "Causal networks approach the exact next-token law, from exact and from sampled targets",
     )
 
 
 def masked_figure(rows: Rows) -> Figure:
     return _figure(
-        rows, "masked", "Masked networks approach the exact conditionals, faster from exact targets"
+        rows,
+        "masked",
+        "Masked networks approach the exact conditionals, from exact and from sampled targets",
     )
 
 

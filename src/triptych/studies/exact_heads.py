@@ -118,6 +118,7 @@ def _twins(unit: Unit, bench: Bench) -> Row:
     mu = torch.randn(12, generator=generator, dtype=torch.float64)
     strings = all_sequences(3, 6)
     score = heads.state_before(wide, strings) @ mu
+    score = score - score.median()  # the same task with μ shifted, so that both labels occur
     clear = score.abs() > 1e-6
     separable = heads.linearly_separable(
         heads.masked_first(wide, strings)[clear], (score >= 0)[clear], margin=1e-7

@@ -59,6 +59,22 @@ class Unit:
         return ", ".join([*(f"{k}={v}" for k, v in self.parameters.items()), f"seed={self.seed}"])
 
 
+def short_labels(units: Sequence[Unit]) -> dict[str, str]:
+    """Key -> a label with the seed and the parameters in which the units differ."""
+    names = dict.fromkeys(name for unit in units for name in unit.parameters)
+    values = {name: {repr(unit.parameters.get(name)) for unit in units} for name in names}
+    telling = [name for name in names if len(values[name]) > 1]
+    return {
+        unit.key: ", ".join(
+            [
+                *(f"{name} {unit.parameters[name]}" for name in telling if name in unit.parameters),
+                f"seed {unit.seed}",
+            ]
+        )
+        for unit in units
+    }
+
+
 @runtime_checkable
 class Bench(Protocol):
     """What a running unit is given: where to compute, its randomness, and a cache on disk."""
