@@ -253,7 +253,7 @@ def test_plain_lines_when_nobody_watches(store):
     first, *lines = stream.getvalue().splitlines()
     assert first == "toy/plain: 6 units to run"
     assert len(lines) == 6
-    assert lines[0].startswith("toy/plain: [1/6] number=0, size=2, sleep_s=0.0, seed=0: ")
+    assert lines[0].startswith("toy/plain: [1/6] number 0, seed 0: ")
     assert lines[0].endswith(" s, done")
     stream.truncate(0)
     show.ended(str(Unit({"x": 1}, 2)), 3.0, "Traceback\nValueError: no")
