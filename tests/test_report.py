@@ -305,3 +305,16 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
         write_report(path, "half")
     assert path.read_bytes() == "<p>λ</p>\n".encode()
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]
+
+
+def test_no_mark_is_dropped():
+    """A line thins its markers; marks without a line are the data itself."""
+    many = [float(i) for i in range(1, 41)]
+    marks = Panel([Series("marks", "ours", many, many, line=False)], "x", "y")
+    line = Panel([Series("line", "ours", many, many)], "x", "y")
+    drawn = {
+        name: to_svg(Figure(name, "A title", [panel])).count("<use")
+        for name, panel in (("marks", marks), ("line", line))
+    }
+    assert drawn["marks"] >= 40
+    assert drawn["line"] < 40

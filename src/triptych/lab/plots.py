@@ -197,7 +197,8 @@ def _series(
             )
     out = np.array([_outside(v, log) for v in series.y], bool)
     shown = np.where(out, np.nan, y)
-    every = max(1, math.ceil(len(x) / 9))  # enough markers to tell lines apart, no beads
+    # enough markers to tell lines apart, no beads; marks without a line are the data: all of them
+    every = max(1, math.ceil(len(x) / 9)) if series.line else 1
     axes.plot(x, shown, label=series.label, markevery=every, transform=where, **look)
     for upper in (False, True):
         at = x[out & ((y == math.inf) == upper)]
