@@ -1,6 +1,8 @@
 """Objectives against enumeration, the loop against itself, ensembles against one by one."""
 
 import math
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -246,6 +248,35 @@ def test_bfloat16_trains_on_a_gpu():
     recipe = Recipe(steps=30, autocast="bfloat16")
     history = fit(model, TRUTH.to("cuda").sample, next_token(), recipe, TorchRng(0, "cuda"))
     assert history.losses[-1] < history.losses[0]
+
+
+COMPILED = """
+import torch
+from triptych.core.randomness import TorchRng
+from triptych.models.language_models import CausalLM
+from triptych.models.transformer import Shape, Transformer
+from triptych.structures.hmm import HMM
+from triptych.training.loop import Recipe, fit
+from triptych.training.objectives import next_token
+
+torch.set_num_threads(1)
+truth, losses = HMM.random(3, 3, 5, seed=0), []
+for compiled in (False, True):
+    lm = CausalLM(Transformer(Shape(4, 6, width=16, layers=1), seed=0))
+    recipe = Recipe(steps=5, batch=8, compile=compiled)
+    losses.append(fit(lm, truth.sample, next_token(), recipe, TorchRng(0)).losses)
+assert max(abs(a - b) for a, b in zip(*losses)) < 1e-4, losses
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_network_trains_as_an_eager_one():
+    """In a process of its own: run-time shape checks and the compiler do not go together. On a
+    CPU the compiler needs a C++ compiler."""
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 def test_a_loss_that_explodes_is_explained():
