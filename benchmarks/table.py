@@ -14,7 +14,9 @@ def readable(row: Row) -> list[str]:
     bar = f"≥ {row['bar']:g}" if "bar" in row else ""
     ratio = f"{row['ratio']:.0f} ({row['low']:.0f}-{row['high']:.0f})"
     if row["ratio"] < 10:
-        ratio = f"{row['ratio']:.1f} ({row['low']:.1f}-{row['high']:.1f})"
+        ratio = f"{row['ratio']:.2f} ({row['low']:.2f}-{row['high']:.2f})"
+    if row["ratio"] < row.get("bar", 0.0):
+        ratio += ", below the bar"
     return [row["what"], row["peer"], _time(row["ours"]), _time(row["theirs"]), ratio, bar]
 
 

@@ -178,6 +178,8 @@ def test_run_judge_and_report(tmp_path):
         (["run", "exact_head"], "did you mean exact_heads?"),
         (["run", "exact_heads", "--set", "stats=3"], "did you mean 'states'?"),
         (["run", "exact_heads", "--set", "states"], "FIELD=VALUE"),
+        (["run", "exact_gap", "--set", "modes=masks"], "did you mean 'masked'?"),
+        (["run", "exact_heads", "exact_gap", "--set", "strings=9"], "ExactGap has no field"),
         (["run", "exact_heads", "--set", "vocab=x"], "not of type int"),
         (["run", "no_such_file.py"], "no_such_file.py"),
         (["run", "exact_heads", "--device", "cuda:9"], "cuda:9"),
@@ -190,13 +192,51 @@ def test_mistakes_before_a_run_are_one_sentence(arguments, sentence, tmp_path):
     assert "Traceback" not in result.output
 
 
-def test_claims_of_an_empty_folder(tmp_path):
-    result = run("claims", "--out", str(tmp_path / "nothing"))
+def test_claims_before_anything_was_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("claims")
     assert result.exit_code == 0
     assert "92 not run yet" in result.stdout
-    target = tmp_path / "page.html"
-    assert run("report", "--out", str(tmp_path / "nothing"), "--to", str(target)).exit_code == 0
-    assert "<html" in target.read_text()
+    assert run("report", "--to", "page.html").exit_code == 0
+    assert "<html" in (tmp_path / "page.html").read_text()
+    elsewhere = run("claims", "--out", "typo")
+    assert elsewhere.exit_code == 2
+    assert "there are no results in typo" in elsewhere.stderr
+
+
+def test_units_that_fail_are_told(tmp_path):
+    file = tmp_path / "broken.py"
+    file.write_text(OWN_STUDY.replace('[{"seed": unit.seed}]', "1 / 0"))
+    result = run(
+        "run", str(file), "--scale", "smoke", "--workers", "0", "--out", str(tmp_path / "runs")
+    )
+    assert result.exit_code == 1
+    assert "1 units failed" in result.stderr
+
+
+def test_json_has_no_infinity(tmp_path):
+    result = run(
+        "run",
+        "exact_sampling",
+        "--scale",
+        "smoke",
+        "--set",
+        "repeats=1",
+        "--set",
+        "heights=2",
+        "--workers",
+        "0",
+        "--out",
+        str(tmp_path / "runs"),
+        "--json",
+    )
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    told = {line["id"]: line for line in json.loads(result.stdout, parse_constant=refuse)}
+    assert told["li.prop-3.1.1"]["verdict"] == "undecided"
+    assert "changed: repeats, heights" in told["li.prop-3.1.1"]["because"]
 
 
 OWN_STUDY = """
@@ -212,7 +252,7 @@ STUDY = Study(
     settings={Scale.SMOKE: Settings()},
     units=lambda settings: [Unit({"a": 1}, seed) for seed in range(settings.seeds)],
     run=lambda unit, bench: [{"seed": unit.seed}],
-    claims=[Claim("wei.prop-3.4", judge, [{}])],
+    claims=[Claim("wei.prop-3.4", judge, [[{}]])],
 )
 """
 

@@ -140,7 +140,7 @@ def test_parts_of_a_run_say_so():
     toy = study(claim("wei.prop-3.4"))
     units = [unit(), unit("failed", 2.0, "Traceback\nValueError: bad"), unit("pending", None)]
     line = verdict_on("wei.prop-3.4", run(toy, units=units))
-    assert line.because == "It does. (1 of 3 units so far)"
+    assert line.because == "It does. (1 of 3 units, 1 failed)"
     assert line.seconds == 3.5
 
 

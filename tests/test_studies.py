@@ -37,8 +37,27 @@ def test_runs_at_smoke_scale(study, tmp_path):
 @pytest.mark.parametrize(("study", "claim"), CLAIMS, ids=[claim.id for _, claim in CLAIMS])
 def test_can_be_refuted_and_needs_evidence(study, claim):
     assert claim.id in LEDGER
-    assert claim.judge(claim.refuted_by).outcome is Outcome.FAILS
+    assert claim.refuted_by
+    for rows in claim.refuted_by:
+        assert claim.judge(rows).outcome is Outcome.FAILS
     assert claim.judge([]).outcome is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(("study", "claim"), CLAIMS, ids=[claim.id for _, claim in CLAIMS])
+def test_nan_never_holds(study, claim, tmp_path):
+    """A nan in any number a judge looks at, on the last row of its kind, must not pass."""
+    store = Store.open(tmp_path)
+    run_study(study, Scale.SMOKE, store=store, workers=0)
+    rows = store.rows(study.name, Scale.SMOKE)
+    assert claim.judge(rows).outcome is Outcome.HOLDS
+    looked_at = {name for refuting in claim.refuted_by for row in refuting for name in row}
+    kinds = {row["kind"] for refuting in claim.refuted_by for row in refuting}
+    for name in looked_at:
+        spoiled = [dict(row) for row in rows]
+        mine = [row for row in spoiled if row["kind"] in kinds and isinstance(row.get(name), float)]
+        if mine:
+            mine[-1][name] = float("nan")
+            assert claim.judge(spoiled).outcome is not Outcome.HOLDS, name
 
 
 @each_study

@@ -224,6 +224,14 @@ def test_the_average_of_the_weights_by_hand():
         torch.testing.assert_close(p.detach(), 0.25 * w0 + 0.25 * w1 + 0.5 * w2)
 
 
+def test_the_last_gap_is_that_of_the_network_returned():
+    model = causal(seed=0)
+    meter = gap_meter(next_token(TRUTH), TRUTH.sample(50, TorchRng(3)))
+    recipe = Recipe(steps=20, batch=16, ema=0.9, learning_rate=0.01)
+    history = fit(model, TRUTH.sample, next_token(), recipe, TorchRng(0), meter=meter)
+    assert history.gaps[-1][1].kl == pytest.approx(meter(model).kl, rel=1e-6)
+
+
 def test_l2_has_a_gradient():
     """One SGD step of size η with λ: w ← w - η (∇L + 2 λ w)."""
     plain, decayed = causal(seed=1), causal(seed=1)
@@ -340,6 +348,14 @@ def test_bad_ensembles_are_explained():
             TRUTH.sample,
             next_token(),
             Recipe(steps=1, optimiser="adafactor"),
+            [TorchRng(0)],
+        )
+    with pytest.raises(ValueError, match="an ensemble has no ema, autocast"):
+        fit_ensemble(
+            [causal()],
+            TRUTH.sample,
+            next_token(),
+            Recipe(steps=1, ema=0.5, autocast="bfloat16"),
             [TorchRng(0)],
         )
 

@@ -159,7 +159,10 @@ def report(
     from triptych.lab import outcome
 
     path = to or out / outcome.REPORT
-    _or_explain(lambda: outcome.write_report_of(_store_if_any(out), path))
+    store = _or_explain(lambda: _store_if_any(out))
+    _or_explain(lambda: outcome.write_report_of(store, path))
+    for name in outcome.unknown_studies(store):
+        typer.echo(f"triptych: study {name} came from a file: run it again to see it", err=True)
     typer.echo(f"Open {path}")
 
 
@@ -268,17 +271,20 @@ def _run_studies(
 ) -> None:
     from triptych.lab import outcome
     from triptych.lab.progress import progress_on
-    from triptych.lab.runner import run_study
+    from triptych.lab.runner import planned, run_study
     from triptych.lab.store import Store
     from triptych.studies.study import Scale
 
     chosen = _or_explain(lambda: _chosen(names))
     overrides = _or_explain(lambda: _assigned(assignments))
+    for study in chosen:  # every mistake is told before the first unit runs
+        _or_explain(lambda study=study: planned(study, Scale(scale.value), overrides, seeds))
     store = _or_explain(lambda: Store.open(out))
     progress = progress_on(sys.stderr)
+    failed = 0
     try:
         for study in chosen:
-            _or_explain(
+            summary = _or_explain(
                 lambda study=study: run_study(
                     study,
                     Scale(scale.value),
@@ -293,6 +299,7 @@ def _run_studies(
                     ray_address=ray_address,
                 )
             )
+            failed += summary.failed
     except KeyboardInterrupt:
         typer.echo("\nStopped. What is done is stored; the same command goes on.", err=True)
         raise typer.Exit(130) from None
@@ -306,6 +313,9 @@ def _run_studies(
             judged if not names else [line for line in judged if line.id in mine], everything=False
         )
         typer.echo(f"Open {out / outcome.REPORT}")
+    if failed:
+        typer.echo(f"triptych: {failed} units failed; the report shows their errors", err=True)
+        raise typer.Exit(1)
     _exit_if_failing([line for line in judged if line.id in mine])
 
 
@@ -313,6 +323,7 @@ def _chosen(names: list[str]) -> list[Any]:
     """Studies by name, a user's own by file; all of ours when none is named."""
     import difflib
 
+    from triptych.lab.ledger import load_ledger
     from triptych.lab.runner import find_studies, load_study
 
     known = find_studies()
@@ -328,6 +339,14 @@ def _chosen(names: list[str]) -> list[Any]:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise ValueError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
+    ids = {entry.id for entry in load_ledger()}
+    for study in found:
+        for claim in study.claims:
+            if claim.id not in ids:
+                raise ValueError(
+                    f"study {study.name} has a claim {claim.id!r} that is not in the ledger; "
+                    "`triptych claims` lists the ids (a study may also have no claims)"
+                )
     return found
 
 
@@ -342,10 +361,12 @@ def _assigned(assignments: list[str]) -> dict[str, str]:
 
 
 def _store_if_any(out: Path) -> Any:
-    """The store of a run folder, or None if nothing was run there yet."""
+    """The store of a run folder, or None if nothing was run yet in the default one."""
     from triptych.lab.store import FILE, Store
 
-    return Store.read(out) if (out / FILE).exists() else None
+    if out == Path("runs") and not (out / FILE).exists():
+        return None
+    return Store.read(out)
 
 
 def _exit_if_failing(judged: list[Any]) -> None:

@@ -4,6 +4,8 @@ Every threshold is in the claims' own judges. This module only picks the evidenc
 that has rows, and turns what a judge says into one line per entry of the ledger.
 """
 
+import dataclasses
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -94,9 +96,21 @@ def _evidence(known: set[str], runs: Sequence[StudyRun]) -> dict[str, list[tuple
     return found
 
 
-def _preference(run: StudyRun) -> tuple[bool, bool, int]:
+def changed_settings(run: StudyRun) -> list[str]:
+    """The settings in which a run differs from its scale's own."""
+    for scale, own in run.study.settings.items():
+        if scale.value == run.scale:
+            wanted = json.loads(json.dumps(dataclasses.asdict(own)))
+            return [
+                name for name, value in wanted.items() if run.settings.get(name, value) != value
+            ]
+    return []
+
+
+def _preference(run: StudyRun) -> tuple[bool, bool, bool, int]:
+    """Rows first, then settings as they should be, then the larger scale."""
     rank = SCALES.index(run.scale) if run.scale in SCALES else len(SCALES)
-    return (not run.rows, not _attempted(run), rank)
+    return (not run.rows, not _attempted(run), bool(changed_settings(run)), rank)
 
 
 def _attempted(run: StudyRun) -> bool:
@@ -147,6 +161,15 @@ def _line(
 
 
 def _so_far(run: StudyRun) -> str:
-    """A verdict on part of the units says so."""
+    """A verdict on part of the units, or on settings other than the scale's own, says so."""
     done = sum(unit.status == "done" for unit in run.units)
-    return "" if done == len(run.units) else f" ({done} of {len(run.units)} units so far)"
+    failed = sum(unit.status == "failed" for unit in run.units)
+    notes = []
+    if done < len(run.units):
+        notes.append(
+            f"{done} of {len(run.units)} units" + (f", {failed} failed" if failed else " so far")
+        )
+    changed = changed_settings(run)
+    if changed:
+        notes.append("changed: " + ", ".join(changed))
+    return f" ({'; '.join(notes)})" if notes else ""

@@ -1,7 +1,8 @@
 """From a run folder to what a person reads: verdicts, the table on the terminal, the report."""
 
+import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -44,10 +45,18 @@ def stored_runs(store: Store | None, extra: Sequence[Study] = ()) -> list[StudyR
             )
             for unit in units
         ]
-        settings = units[-1].settings if units else {}
+        # A unit keeps the settings it ran under; the plan's are those of the unit touched last.
+        latest = max(units, key=lambda unit: unit.finished_at or "", default=None)
+        settings = latest.settings if latest else {}
         rows = [row for unit in units for row in unit.rows]
         runs.append(StudyRun(studies[name], scale.value, settings, rows, records))
     return runs
+
+
+def unknown_studies(store: Store | None) -> list[str]:
+    """Studies in the store that are not part of the package: a user's own, from a file."""
+    known = find_studies()
+    return sorted({name for name, _ in store.studies() if name not in known}) if store else []
 
 
 def judged_in(store: Store | None, extra: Sequence[Study] = ()) -> list[Judged]:
@@ -94,5 +103,15 @@ def score(judged: Sequence[Judged]) -> str:
 
 
 def as_json(judged: Sequence[Judged]) -> list[dict[str, Any]]:
-    """The verdicts as plain dictionaries."""
-    return [line._asdict() for line in judged]
+    """The verdicts as plain dictionaries; what JSON has no number for (inf, nan) is null."""
+    return [_finite(line._asdict()) for line in judged]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

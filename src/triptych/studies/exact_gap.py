@@ -5,6 +5,7 @@ the truth is known, every measurement splits the loss into the entropy that nobo
 divergence from the exact conditionals, and the exact conditional can be the target itself.
 """
 
+import difflib
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -48,6 +49,18 @@ class ExactGap(Settings):
     learning_rate: float = 2e-3
     measurements: int = 12
     rows: int = 256
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("structures", STRUCTURES),
+            ("modes", ("next_token", "masked")),
+            ("targets", ("sampled", "exact")),
+        ):
+            for value in getattr(self, name):
+                if value not in known:
+                    near = difflib.get_close_matches(value, known, n=1)
+                    hint = f"; did you mean {near[0]!r}?" if near else ""
+                    raise ValueError(f"{name} has {value!r}, none of {', '.join(known)}{hint}")
 
 
 def truth(name: str) -> Structure:

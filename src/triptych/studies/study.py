@@ -110,12 +110,13 @@ class Claim:
     judge
         rows of the study -> Verdict. Rows of failed units are not among them.
     refuted_by
-        Rows on which the judge must say FAILS: a claim that nothing could refute says nothing.
+        Sets of rows, on each of which the judge must say FAILS: one for every condition the claim
+        makes, broken alone. A claim that nothing could refute says nothing.
     """
 
     id: str
     judge: Callable[[Rows], Verdict]
-    refuted_by: Rows
+    refuted_by: Sequence[Rows]
 
 
 @dataclass(frozen=True)

@@ -51,8 +51,12 @@ def fit_ensemble(
     """
     if len(models) != len(rngs) or not models:
         raise ValueError(f"{len(models)} models and {len(rngs)} rngs: give one rng to each model")
-    if recipe.optimiser == "adafactor" or recipe.compile or recipe.ema:
-        raise ValueError("an ensemble trains with adamw, adam or sgd, without compile and ema")
+    if recipe.optimiser == "adafactor":
+        raise ValueError("an ensemble trains with adamw, adam or sgd")
+    ignored = [name for name in ("compile", "ema", "meter_every") if getattr(recipe, name)]
+    ignored += ["autocast"] if recipe.autocast != "none" else []
+    if ignored:
+        raise ValueError(f"an ensemble has no {', '.join(ignored)}: train with fit instead")
     wrapped = [_Wrapped(model) for model in models]
     stacked, buffers = stack_module_state(list(wrapped))
     trained = {name for name, parameter in wrapped[0].named_parameters() if parameter.requires_grad}

@@ -6,8 +6,8 @@ stopped continues from its checkpoint to bitwise the same result on the same dev
 
 import json
 import os
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -179,7 +179,8 @@ def fit(
         gap = None
         if meter is not None and _is_due(step + 1, recipe):
             net.eval()
-            gap = meter(model)
+            with _averaged(parameters, average):  # what is measured is what will be returned
+                gap = meter(model)
             history.gaps.append((step + 1, gap))
             net.train()
         if report is not None:
@@ -205,6 +206,19 @@ def gap_meter(
         return measure(model.token_logits, objective, tokens, TorchRng(seed, tokens.device))
 
     return meter
+
+
+@contextmanager
+def _averaged(parameters: list[nn.Parameter], average: list[Tensor] | None) -> Iterator[None]:
+    """The network with the averaged weights in place of its own, for a while."""
+    own = [p.detach().clone() for p in parameters] if average is not None else []
+    with torch.no_grad():
+        for parameter, mean in zip(parameters, average or [], strict=average is not None):
+            parameter.copy_(mean)
+    yield
+    with torch.no_grad():
+        for parameter, kept in zip(parameters, own, strict=average is not None):
+            parameter.copy_(kept)
 
 
 def _is_due(step: int, recipe: Recipe) -> bool:
@@ -243,6 +257,7 @@ def _save(
         "step": step,
         "tensors": name,
         "recipe": asdict(recipe),
+        "seed": rng.seed,
         "optimiser_scalars": scalars,
         "losses": history.losses,
         "gaps": [[at, list(gap)] for at, gap in history.gaps],
@@ -274,6 +289,11 @@ def _resume(
         raise ValueError(
             f"the checkpoint in {folder} was made with another recipe ({', '.join(changed)} "
             "differ); use another folder or remove it"
+        )
+    if record["seed"] != rng.seed:
+        raise ValueError(
+            f"the checkpoint in {folder} was made from seed {record['seed']}, not {rng.seed}; "
+            "use another folder or remove it"
         )
     device = next(net.parameters()).device
     tensors = load_file(folder / record["tensors"], device=str(device))
