@@ -7,6 +7,7 @@ import torch
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence
+from triptych.structures.bracket_parse import minimal_first_layer, type_and_depth
 from triptych.structures.dyck import Dyck, DyckError, examples
 
 
@@ -255,6 +256,21 @@ def test_the_posterior_of_the_stack():
     state = dyck.posterior(tokens, torch.ones_like(tokens).bool()).exp()
     torch.testing.assert_close(state[0, 0], f64([0.0, 1.0, 0.0, 0.0]))
     torch.testing.assert_close(state[0, 1], f64([0.5, 0.0, 0.5, 0.0]))
+
+
+def test_type_and_depth_by_hand():
+    """ "[()]" has depths 1, 2, 2, 1; a start token (id 4) before it has depth 0."""
+    dyck = Dyck.prefixes(types=2, max_depth=2, length=4, q=0.5)
+    tokens = torch.cat([torch.tensor([[4]]), dyck.tokens("[()]")], dim=1)
+    kind, depth = type_and_depth(tokens, 2)
+    assert depth.tolist() == [[0, 1, 2, 2, 1]]
+    assert kind.tolist() == tokens.tolist()
+    joint = minimal_first_layer(tokens, 2, 2)
+    assert joint.shape == (1, 5, 18)
+    assert joint[0].argmax(-1).tolist() == [4 * 3, 0 * 3 + 1, 2 * 3 + 2, 3 * 3 + 2, 1 * 3 + 1]
+    apart = minimal_first_layer(tokens, 2, 2, joint=False)
+    assert apart.shape == (1, 5, 9)
+    assert apart[0, 2].nonzero()[:, 0].tolist() == [2, 6 + 2]
 
 
 def test_text_goes_both_ways():

@@ -39,6 +39,12 @@ COMMANDS = [
 def test_commands_run(command, tmp_path):
     streak = next(block for block in blocks("python") if "class Streak" in block)
     (tmp_path / "my_file.py").write_text(streak)
+    hmm = {
+        "initial": [0.5, 0.5],
+        "transition": [[0.9, 0.1], [0.2, 0.8]],
+        "emission": [[1, 0], [0, 1]],
+    }
+    (tmp_path / "model.json").write_text(json.dumps(hmm))
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
         capture_output=True,

@@ -13,6 +13,8 @@ from triptych.core.table import Table
 from triptych.models.language_models import CausalLM, MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
+from triptych.structures.bracket_parse import minimal_first_layer
+from triptych.structures.dyck import Dyck
 from triptych.structures.hmm import HMM
 from triptych.training.ensembles import fit_ensemble
 from triptych.training.gap import measure
@@ -201,6 +203,22 @@ def test_an_interrupted_run_ends_bitwise_the_same(optimiser, tmp_path):
             TorchRng(1),
             checkpoint=tmp_path / "parts",
         )
+
+
+def test_a_minimal_first_layer_learns_brackets():
+    """One layer that is told type and depth learns Dyck prefixes [li, 2.2]."""
+    dyck = Dyck.prefixes(types=2, max_depth=2, length=8, q=0.5)
+    shape = Shape(5, 9, width=18, layers=1, heads=1, embedding="given", positions="none")
+    lm = CausalLM(
+        Transformer(shape, seed=0), first_layer=lambda ids: minimal_first_layer(ids, 2, 2)
+    )
+    meter = gap_meter(next_token(dyck), dyck.sample(200, TorchRng(1)))
+    before = meter(lm).kl
+    recipe = Recipe(steps=150, batch=64, learning_rate=1e-2)
+    fit(lm, dyck.sample, next_token(dyck), recipe, TorchRng(0))
+    assert meter(lm).kl < 0.2 * before
+    with pytest.raises(ValueError, match="pass a first_layer"):
+        CausalLM(Transformer(shape, seed=0))
 
 
 def test_the_schedule_by_hand():

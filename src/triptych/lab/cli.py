@@ -219,6 +219,26 @@ def verify(
 
 
 @app.command()
+def check(
+    model: Annotated[
+        Path, typer.Argument(help="JSON: an HMM as {initial, transition, emission}, rows sum to 1.")
+    ],
+    task: Annotated[
+        Path | None, typer.Option(help="JSON: a list with the task's weight of every state.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether Theorem 3.3 applies to your own HMM, by what margin, and print its head.
+
+    Example: triptych check model.json --task task.json
+    """
+    from triptych.lab.checking import check_model, sentences
+
+    answer = _or_explain(lambda: check_model(model, task))
+    typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(sentences(answer)))
+
+
+@app.command()
 def bench() -> None:
     """Measure speed against peers, in one run on this machine (needs the source repository).
 

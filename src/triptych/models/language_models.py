@@ -7,6 +7,7 @@ The network's vocabulary is one larger than the language's: its last id is the s
 the laws are softmaxes over the other outputs.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -17,18 +18,23 @@ from triptych.core.logspace import with_point_masses
 from triptych.core.validation import check_prefix, check_tokens
 from triptych.models.transformer import Transformer
 
+FirstLayer = Callable[[Int[Tensor, "batch t"]], Float[Tensor, "batch t width"]]
+
 
 @dataclass(frozen=True, eq=False)
 class CausalLM:
     """An autoregressive model on sequences of up to `length` tokens.
 
     `length` tokens fit: the start token takes the first position, and no token reads the last one.
+    A network with embedding "given" needs a `first_layer` that maps token ids, the start token
+    among them, to vectors: the minimal first layer of [li, 2.2], or any other.
     """
 
     net: Transformer
+    first_layer: FirstLayer | None = None
 
     def __post_init__(self) -> None:
-        _check_net(self.net, causal=True)
+        _check_net(self.net, causal=True, first_layer=self.first_layer)
 
     @property
     def vocab_size(self) -> int:
@@ -46,12 +52,12 @@ class CausalLM:
         self, tokens: Int[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length vocab"]:
         """Logits of the i-th token given the earlier ones, at every i; differentiable."""
-        return self.net(self._started(tokens)[:, :-1])[..., : self.vocab_size]
+        return self._run(self._started(tokens)[:, :-1])[..., : self.vocab_size]
 
     @torch.no_grad()
     def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
         check_prefix(prefix, self.vocab_size, self.length)
-        return self.log_probs_of(self.net(self._started(prefix))[:, -1])
+        return self.log_probs_of(self._run(self._started(prefix))[:, -1])
 
     @torch.no_grad()
     def every_next_token_log_probs(
@@ -74,6 +80,11 @@ class CausalLM:
         """The law on tokens that the network's logits mean: the special token is left out."""
         return _log_probs(logits, self.vocab_size)
 
+    def _run(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t outputs"]:
+        if self.first_layer is None:
+            return self.net(tokens)
+        return self.net(vectors=self.first_layer(tokens))
+
     def _started(self, tokens: Int[Tensor, "batch t"]) -> Int[Tensor, "batch t+1"]:
         return torch.nn.functional.pad(tokens, (1, 0), value=self.start_token)
 
@@ -85,7 +96,7 @@ class MaskedLM:
     net: Transformer
 
     def __post_init__(self) -> None:
-        _check_net(self.net, causal=False)
+        _check_net(self.net, causal=False, first_layer=None)
 
     @property
     def vocab_size(self) -> int:
@@ -119,17 +130,20 @@ def _log_probs(logits: Float[Tensor, "*rows outputs"], vocab_size: int) -> Tenso
     return logits[..., :vocab_size].double().log_softmax(-1)
 
 
-def _check_net(net: Transformer, *, causal: bool) -> None:
+def _check_net(net: Transformer, *, causal: bool, first_layer: FirstLayer | None) -> None:
     kind = "causal" if causal else "masked"
     if net.shape.causal != causal:
         raise ValueError(
             f"a {kind} language model needs a network with causal={causal}; "
             f"this one has causal={net.shape.causal}"
         )
-    if net.shape.embedding == "given":
+    if net.shape.embedding == "given" and first_layer is None:
         raise ValueError(
             f"a {kind} language model reads tokens; this network has embedding='given'"
+            + (": pass a first_layer that maps tokens to vectors" if causal else "")
         )
+    if net.shape.embedding != "given" and first_layer is not None:
+        raise ValueError("a first_layer needs a network with embedding='given'")
     if net.shape.vocab_size < 2:
         raise ValueError(
             f"the network's vocabulary has {net.shape.vocab_size} id; a {kind} language model "

@@ -3,6 +3,7 @@
 from enum import IntEnum
 from typing import NamedTuple
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -36,3 +37,38 @@ class Parse(NamedTuple):
     ended: Bool[Tensor, " batch"]
     error: Int[Tensor, " batch"]
     position: Int[Tensor, " batch"]
+
+
+def type_and_depth(
+    tokens: Int[Tensor, "batch t"], types: int
+) -> tuple[Int[Tensor, "batch t"], Int[Tensor, "batch t"]]:
+    """Token type (2j opens type j, 2j + 1 closes it) and grammar depth of every bracket.
+
+    An opening bracket has the depth after it, a closing one the depth of the bracket it closes, so
+    that partners share a depth, from 1. Special tokens have depth 0. Worked value: "[()]" has
+    depths 1, 2, 2, 1.
+    """
+    bracket = tokens < 2 * types
+    opens = bracket & (tokens % 2 == 0)
+    change = torch.where(bracket, torch.where(opens, 1, -1), 0)
+    after = change.cumsum(1)
+    depth = torch.where(opens, after, after + 1)
+    return tokens, torch.where(bracket, depth, 0)
+
+
+def minimal_first_layer(
+    tokens: Int[Tensor, "batch t"], types: int, max_depth: int, *, joint: bool = True
+) -> Float[Tensor, "batch t width"]:
+    """One-hot vectors of type and depth: the minimal first layers of [li, (2.55) and (2.56)].
+
+    joint: one coordinate per pair (type, depth), as (2.55); else o_type ⊕ o_depth, as (2.56).
+    Special tokens have coordinates of their own: types 2k and 2k + 1, depth 0. Depths beyond
+    `max_depth` count as `max_depth`.
+    """
+    kind, depth = type_and_depth(tokens, types)
+    kinds, depths = 2 * types + 2, max_depth + 1
+    depth = depth.clamp(0, max_depth)
+    one_hot = torch.nn.functional.one_hot
+    if joint:
+        return one_hot(kind * depths + depth, kinds * depths).float()
+    return torch.cat([one_hot(kind, kinds), one_hot(depth, depths)], dim=-1).float()
