@@ -192,6 +192,8 @@ def test_a_state_lost_to_underflow_and_needed_later_is_not_lost():
     hidden[0, 3] = True
     assert hmm.masked_log_probs(tokens, hidden)[0, 3, 1].exp().item() == pytest.approx(1 - tiny)
     assert hmm.next_token_log_probs(tokens[:, :7]).exp()[0, 1].item() == pytest.approx(0, abs=1e-12)
+    together = hmm.every_next_token_log_probs(tokens).gather(-1, tokens[..., None])
+    assert together.sum().item() == pytest.approx(wanted, rel=1e-12)
 
 
 @pytest.mark.parametrize(

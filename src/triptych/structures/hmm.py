@@ -237,7 +237,11 @@ class HMM:
             self.initial, self.transition, self.emission.T, tokens
         )
         raise_if_impossible(log_evidence, "the sequence")
-        return (log_next.exp() @ self.emission).log()
+        log_probs = (log_next.exp() @ self.emission).log()
+        zero = torch.isneginf(log_probs).any(-1)  # impossible, or too small for a product
+        if zero.any():
+            log_probs[zero] = log_matmul(log_next[zero], self.emission.log())
+        return log_probs
 
     def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
         tokens = self._empty_tokens(n)
