@@ -46,9 +46,11 @@ def test_can_be_refuted_and_needs_evidence(study, claim):
 @pytest.mark.parametrize(("study", "claim"), CLAIMS, ids=[claim.id for _, claim in CLAIMS])
 def test_nan_never_holds(study, claim, tmp_path):
     """A nan in any number a judge looks at, on the last row of its kind, must not pass."""
-    store = Store.open(tmp_path)
-    run_study(study, Scale.SMOKE, store=store, workers=0)
-    rows = store.rows(study.name, Scale.SMOKE)
+    rows = claim.held_by
+    if not rows:
+        store = Store.open(tmp_path)
+        run_study(study, Scale.SMOKE, store=store, workers=0)
+        rows = store.rows(study.name, Scale.SMOKE)
     assert claim.judge(rows).outcome is Outcome.HOLDS
     looked_at = {name for refuting in claim.refuted_by for row in refuting for name in row}
     kinds = {row["kind"] for refuting in claim.refuted_by for row in refuting}

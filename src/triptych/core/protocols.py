@@ -89,6 +89,38 @@ class Masked(Protocol):
 
 
 @runtime_checkable
+class SoftMasked(Protocol):
+    """A masked model that reads vectors in place of tokens: that is where soft prompts go.
+
+    On `embed(tokens, hidden)`, `soft_masked_probs` gives at a hidden position what
+    `masked_log_probs` gives there.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def embed(
+        self, tokens: Int[Tensor, "batch t"], hidden: Bool[Tensor, "batch t"] | None = None
+    ) -> Float[Tensor, "batch t width"]:
+        """The vector that stands for each token; one of its own where a token is hidden."""
+        ...
+
+    @property
+    def soft_range(self) -> tuple[float, float]:
+        """Where the entries of a vector may lie: all reals for a network, [0, 1] for the truth."""
+        ...
+
+    def soft_masked_probs(
+        self, vectors: Float[Tensor, "batch t width"], *, at: int | None = None
+    ) -> Float[Tensor, "batch positions vocab"]:
+        """Probabilities (not logs) of every token, at every position or only `at` one.
+
+        Differentiable in the vectors.
+        """
+        ...
+
+
+@runtime_checkable
 class Latent(Protocol):
     """A model with one hidden variable per position: log p(z_t = · | shown)."""
 

@@ -7,6 +7,7 @@ The network's vocabulary is one larger than the language's: its last id is the s
 the laws are softmaxes over the other outputs.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -115,6 +116,27 @@ class MaskedLM:
     ) -> Float[Tensor, "batch length vocab"]:
         """Logits of every token given `seen`, which may hold `mask_token`; differentiable."""
         return self.net(seen)[..., : self.vocab_size]
+
+    def embed(
+        self, tokens: Int[Tensor, "batch t"], hidden: Bool[Tensor, "batch t"] | None = None
+    ) -> Float[Tensor, "batch t width"]:
+        """The embedding of each token, without its position; the mask token's where hidden."""
+        if hidden is None:
+            hidden = torch.zeros_like(tokens, dtype=torch.bool)
+        check_tokens(tokens, self.vocab_size, hidden)
+        return self.net.embed(tokens.masked_fill(hidden, self.mask_token))
+
+    @property
+    def soft_range(self) -> tuple[float, float]:
+        """A network reads any vector."""
+        return (-math.inf, math.inf)
+
+    def soft_masked_probs(
+        self, vectors: Float[Tensor, "batch t width"], *, at: int | None = None
+    ) -> Float[Tensor, "batch positions vocab"]:
+        """Softmax over the words, for vectors in place of tokens; `at` one position alone."""
+        logits = self.net(vectors=vectors, at=at)[..., : self.vocab_size]
+        return logits.softmax(-1)
 
     @torch.no_grad()
     def masked_log_probs(

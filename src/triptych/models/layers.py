@@ -141,6 +141,10 @@ def rotate(
     return torch.cat([left * cos - right * sin, left * sin + right * cos], dim=-1)
 
 
+def _part(rotation: Rotation, positions: slice) -> Rotation:
+    return Rotation(rotation.cos[..., positions, :], rotation.sin[..., positions, :])
+
+
 class ProjectionNorm(nn.Module):
     """LN_C(x) = Px / max(|Px|, C), Px = x minus its mean: no gain, no bias [li, (2.43)].
 
@@ -208,6 +212,26 @@ class Attention(nn.Module):
         mixed = pattern @ value
         return Attended(self.join(mixed), mixed, pattern)
 
+    def at_one(
+        self,
+        x: Float[Tensor, "batch t width"],
+        at: int,
+        *,
+        rotation: Rotation | None = None,
+        allowed: Bool[Tensor, "#batch 1 t t"] | None = None,
+    ) -> Float[Tensor, "batch 1 width"]:
+        """a(X) at one position: one query, all keys and values it may see."""
+        end = at + 1 if self.causal else x.shape[1]
+        query = self._by_head(self.query, x[:, at : at + 1])
+        key, value = (self._by_head(linear, x[:, :end]) for linear in (self.key, self.value))
+        if rotation is not None:
+            query = rotate(query, _part(rotation, slice(at, at + 1)))
+            key = rotate(key, _part(rotation, slice(0, end)))
+        seen = None if allowed is None else allowed[:, :, at : at + 1, :end]
+        return self.join(
+            F.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=self.scale)
+        )
+
     def split(
         self, x: Float[Tensor, "batch t width"], rotation: Rotation | None
     ) -> tuple[
@@ -217,12 +241,14 @@ class Attention(nn.Module):
     ]:
         """Queries, keys and values of every head, turned by their positions."""
         query, key, value = (
-            linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
-            for linear in (self.query, self.key, self.value)
+            self._by_head(linear, x) for linear in (self.query, self.key, self.value)
         )
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, key, value
+
+    def _by_head(self, linear: nn.Linear, x: Tensor) -> Float[Tensor, "batch heads t head_width"]:
+        return linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def learned_pattern(
         self,
@@ -294,6 +320,18 @@ class Block(nn.Module):
             inner = self.feedforward(self._normed(x, self.feedforward_norm, "pre"))
             x = self._added(x, inner, self.feedforward_norm)
         return x
+
+    def at_one(
+        self,
+        x: Float[Tensor, "batch t width"],
+        at: int,
+        *,
+        rotation: Rotation | None = None,
+        allowed: Bool[Tensor, "#batch 1 t t"] | None = None,
+    ) -> Float[Tensor, "batch 1 width"]:
+        """The layer's output at one position, for a fraction of the cost of all."""
+        attended = self.attention.at_one(self.before(x), at, rotation=rotation, allowed=allowed)
+        return self.after(x[:, at : at + 1], attended)
 
     def _added(self, x: Tensor, update: Tensor, norm: nn.Module | None) -> Tensor:
         update = self._normed(update, norm, "projection")

@@ -112,14 +112,16 @@ class Transformer(nn.Module):
         vectors: Float[Tensor, "batch t width"] | None = None,
         attention: AttentionChoice = "learned",
         padding: Bool[Tensor, "batch t"] | None = None,
-    ) -> Float[Tensor, "batch t vocab"]:
-        """Logits at every position.
+        at: int | None = None,
+    ) -> Float[Tensor, "batch positions vocab"]:
+        """Logits at every position, or only `at` one.
 
         Give tokens, or vectors in place of their embeddings. `attention`: "uniform" spreads every
         pattern evenly over what the mask allows; a tensor [batch, heads, t, t] per layer is used
         as it stands, mask or not. `padding` is True where a position is attended to by nobody.
+        With `at`, the last layer computes that position alone.
         """
-        return self._run(tokens, vectors, attention, padding, keep=False).logits
+        return self._run(tokens, vectors, attention, padding, keep=False, at=at).logits
 
     def inspect(
         self,
@@ -139,16 +141,22 @@ class Transformer(nn.Module):
         attention: AttentionChoice,
         padding: Tensor | None,
         keep: bool,
+        at: int | None = None,
     ) -> Inspected:
         x = self._inputs(tokens, vectors)
+        if at is not None and not 0 <= at < x.shape[1]:
+            raise ValueError(f"at is {at}; the input has positions 0 to {x.shape[1] - 1}")
         positions = torch.arange(x.shape[1], device=x.device)
         x, rotation = self.place(x, positions), self.rotation(positions)
         explicit = keep or not isinstance(attention, str) or attention != "learned"
         allowed = self._allowed(x, padding) if explicit or padding is not None else None
         given = self._given_patterns(x, attention, allowed)
         hidden, patterns, heads = [x], [], []
-        for block, pattern in zip(self.blocks, given, strict=True):
+        for layer, (block, pattern) in enumerate(zip(self.blocks, given, strict=True)):
             assert isinstance(block, Block)
+            if at is not None and layer == len(self.blocks) - 1 and not explicit:
+                x = block.at_one(x, at, rotation=rotation, allowed=allowed)
+                return Inspected(self.read_out(x), (), (), ())
             attended = block.attention(
                 block.before(x),
                 rotation=rotation,
@@ -161,6 +169,7 @@ class Transformer(nn.Module):
                 hidden.append(x)
                 patterns.append(attended.pattern)
                 heads.append(block.attention.by_head(attended.mixed))
+        x = x if at is None else x[:, at : at + 1]
         return Inspected(self.read_out(x), tuple(hidden), tuple(patterns), tuple(heads))
 
     def _inputs(self, tokens: Tensor | None, vectors: Tensor | None) -> Tensor:

@@ -301,14 +301,21 @@ class HMM:
         check_soft_tokens(vectors, self.states)
         return chain.leave_one_out(self.initial, self.transition, vectors).state
 
+    @property
+    def soft_range(self) -> tuple[float, float]:
+        """The entries of a soft token are probabilities."""
+        return (0.0, 1.0)
+
     def soft_masked_probs(
-        self, vectors: Float[Tensor, "batch t states"]
-    ) -> Float[Tensor, "batch t vocab"]:
+        self, vectors: Float[Tensor, "batch t states"], *, at: int | None = None
+    ) -> Float[Tensor, "batch positions vocab"]:
         """G_i(v) = W τ_i / |τ_i|: the embedding model of [wei, B]; 0 where the mass is 0.
 
-        On proper embeddings, G_i(e(x)) = p(x_i = · | every other token).
+        On proper embeddings, G_i(e(x)) = p(x_i = · | every other token). `at` keeps position i
+        alone.
         """
-        return self.state_messages(vectors) @ self.emission
+        messages = self.state_messages(vectors)
+        return (messages if at is None else messages[:, at : at + 1]) @ self.emission
 
     # ------------------------------------------------------------------ inside
 

@@ -304,14 +304,21 @@ class MemoryHMM:
         total = message.sum(-1, keepdim=True)
         return message / torch.where(total > 0, total, torch.ones_like(total))
 
+    @property
+    def soft_range(self) -> tuple[float, float]:
+        """The entries of a soft token are probabilities."""
+        return (0.0, 1.0)
+
     def soft_masked_probs(
-        self, vectors: Float[Tensor, "batch t lifted"]
-    ) -> Float[Tensor, "batch t vocab"]:
+        self, vectors: Float[Tensor, "batch t lifted"], *, at: int | None = None
+    ) -> Float[Tensor, "batch positions vocab"]:
         """G_i(v) = W φ(τ_i) / |φ(τ_i)| of [wei, C.2]; 0 where the mass is 0.
 
-        On lifted proper embeddings, G_i(η(e(x))) = p(x_i = · | every other token).
+        On lifted proper embeddings, G_i(η(e(x))) = p(x_i = · | every other token). `at` keeps
+        position i alone. With one cell, lifting changes nothing.
         """
-        lowered = self.lower(self.lifted_messages(vectors))
+        messages = self.lifted_messages(vectors)
+        lowered = self.lower(messages if at is None else messages[:, at : at + 1])
         total = lowered.sum(-1, keepdim=True)
         law = lowered / torch.where(total > 0, total, torch.ones_like(total))
         return law @ self.emission.flatten(0, 2)

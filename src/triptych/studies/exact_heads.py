@@ -5,7 +5,7 @@ sides of the statement on every short string and on long sampled ones.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,6 +18,7 @@ from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Settings, Stu
 from triptych.theory import heads
 
 SIGN_MARGIN = 1e-9  # scores closer to 0 have no sign to compare
+WEIGHT_MARGIN = 1e-9  # Σ c G1 is 0 when it is this much smaller than every weight c
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,13 @@ class ExactHeads(Settings):
     """Sizes of the models that are drawn.
 
     states    |H| of the models, each with |X| = vocab
+    wide      |H| of the models with dependent emission columns, |X| = vocab
     strings   sampled strings of length 128 per model
     """
 
     seeds: int = 2
     states: tuple[int, ...] = (2, 4, 6)
+    wide: tuple[int, ...] = (7, 12, 40)
     vocab: int = 6
     strings: int = 500
 
@@ -38,6 +41,8 @@ def units(settings: ExactHeads) -> Sequence[Unit]:
     """One per statement, size and seed."""
     if min(settings.states) < 1 or settings.vocab < 2 or settings.strings < 1:
         raise ValueError("states must be at least 1, vocab at least 2, strings at least 1")
+    if min(settings.wide) <= settings.vocab:
+        raise ValueError(f"wide must be above vocab, which is {settings.vocab}")
     found: list[Unit] = []
     for seed in range(settings.seeds):
         found.append(Unit({"kind": "conditional"}, seed))
@@ -45,6 +50,14 @@ def units(settings: ExactHeads) -> Sequence[Unit]:
         for states in settings.states:
             size = {"states": states, "vocab": settings.vocab, "strings": settings.strings}
             found.append(Unit({"kind": "head", **size}, seed))
+        for family, sizes in (
+            ("dense", settings.wide),
+            ("sparse", settings.wide),
+            ("mixed", [settings.vocab]),
+        ):
+            for states in sizes:
+                size = {"family": family, "states": states, "vocab": settings.vocab}
+                found.append(Unit({"kind": "dependent", **size}, seed))
     return found
 
 
@@ -54,6 +67,7 @@ def run(unit: Unit, bench: Bench) -> Iterable[Row]:
         "conditional": _conditional,
         "head": _head,
         "twins": _twins,
+        "dependent": _dependent,
     }
     row = gather[unit.parameters["kind"]](unit, bench)
     yield {**unit.parameters, "seed": unit.seed, **row}
@@ -134,6 +148,41 @@ def _twins(unit: Unit, bench: Bench) -> Row:
     }
 
 
+def _with_dependent_columns(family: str, states: int, vocab: int, seed: int) -> HMM:
+    """dense, sparse: more states than tokens. mixed: one state emits like an even mix of two."""
+    if family == "sparse":
+        return HMM.random_sparse(states, vocab, 1, seed=seed, successors=3)
+    hmm = HMM.random(states, vocab, 1, seed=seed)
+    if family == "mixed":
+        emission = hmm.emission.clone()
+        emission[-1] = (emission[0] + emission[1]) / 2
+        hmm = replace(hmm, emission=emission)
+    return hmm
+
+
+def _dependent(unit: Unit, bench: Bench) -> Row:
+    """A random model with dependent emission columns, and a task made to defeat every head."""
+    states, vocab = unit.parameters["states"], unit.parameters["vocab"]
+    hmm = _with_dependent_columns(unit.parameters["family"], states, vocab, unit.seed)
+    strings = all_sequences(vocab, 3)
+    found = heads.defeating_task(hmm, strings)
+    if found is None:
+        return {"defeated": False}
+    features = heads.masked_first(hmm, found.inputs)
+    score = heads.state_before(hmm, found.inputs) @ found.task
+    holds = heads.conditions(hmm).conditions
+    return {
+        "defeated": True,
+        "dependent_columns": not holds[0].holds,
+        "regular": all(c.holds for c in holds[1:]),
+        "inputs_of_proof": len(found.inputs),
+        "mixture_distance": float((found.weights @ features).abs().max()),
+        "smallest_score": float((score * found.weights.sign()).min()),
+        "smallest_weight": float(found.weights.abs().min()),
+        "separable": heads.linearly_separable(features, score >= 0, margin=1e-7),
+    }
+
+
 def judge_conditional(rows: Rows) -> Verdict:
     return judge_equal(
         rows_of(rows, "conditional"), ["equation_error", "recovery_error"], "both sides agree"
@@ -155,29 +204,49 @@ def judge_head(rows: Rows) -> Verdict:
 
 
 def judge_needs_rank(rows: Rows) -> Verdict:
-    mine = rows_of(rows, "twins")
-    if not mine:
-        return Verdict(Outcome.UNDECIDED, "there are no rows yet")
+    """Two inputs with equal G1 on every twin model; a proof of defeat on every random one.
+
+    The proof is Σ c G1 = 0 with c > 0 on inputs of label 1 and c < 0 on inputs of label 0, and
+    the linear programme, which does not know it, agrees.
+    """
+    twins, dependent = rows_of(rows, "twins"), rows_of(rows, "dependent")
     shown = [
         row
-        for row in mine
+        for row in twins
         if row["regular"]
         and row["feature_distance"] <= EXACT
         and row["score_first"] > SIGN_MARGIN
         and row["score_second"] < -SIGN_MARGIN
     ]
-    inseparable = sum(not row["random_wide_task_separable"] for row in mine)
+    proved = [
+        row
+        for row in dependent
+        if row["defeated"]
+        and row["dependent_columns"]
+        and row["regular"]
+        and row["mixture_distance"] <= WEIGHT_MARGIN * row["smallest_weight"]
+        and row["smallest_score"] > SIGN_MARGIN
+        and not row["separable"]
+    ]
+    inseparable = sum(not row["random_wide_task_separable"] for row in twins)
     measured = {
         "counterexamples": len(shown),
-        "models": len(mine),
+        "models": len(twins),
         "random_inseparable": inseparable,
+        "defeated": len(proved),
+        "dependent_models": len(dependent),
     }
     because = (
-        f"{len(shown)} of {len(mine)} models have two inputs with equal G1 and different labels; "
-        f"a linear programme finds no head for {inseparable} of {len(mine)} random tasks "
-        "with |H| = 12, |X| = 3"
+        f"{len(shown)} of {len(twins)} models have two inputs with equal G1 and different labels; "
+        f"{len(proved)} of {len(dependent)} random models with dependent emission columns have a "
+        "task with mixtures of inputs of either label whose G1 are equal; a linear programme finds "
+        f"no head for {inseparable} of {len(twins)} random tasks with |H| = 12, |X| = 3"
     )
-    return Verdict(Outcome.HOLDS if len(shown) == len(mine) else Outcome.FAILS, because, measured)
+    if len(shown) < len(twins) or len(proved) < len(dependent):
+        return Verdict(Outcome.FAILS, because, measured)
+    if not twins or not dependent:
+        return Verdict(Outcome.UNDECIDED, f"one kind of model has no rows yet: {because}", measured)
+    return Verdict(Outcome.HOLDS, because, measured)
 
 
 def margin_figure(rows: Rows) -> Figure:
@@ -218,12 +287,22 @@ _TWINS: Row = {
     "score_second": -1.0,
     "random_wide_task_separable": False,
 }
+_DEPENDENT: Row = {
+    "kind": "dependent",
+    "defeated": True,
+    "dependent_columns": True,
+    "regular": True,
+    "mixture_distance": 0.0,
+    "smallest_score": 0.1,
+    "smallest_weight": 0.1,
+    "separable": False,
+}
 
 STUDY = Study(
     name="exact_heads",
     about="Does the head that the proof builds compute the task on the exact masked LM?",
     settings={
-        Scale.SMOKE: ExactHeads(seeds=2, states=(2, 4), strings=50),
+        Scale.SMOKE: ExactHeads(seeds=2, states=(2, 4), wide=(7, 12), strings=50),
         Scale.LAPTOP: ExactHeads(seeds=10, strings=2000),
         Scale.PAPER: ExactHeads(seeds=40, states=(2, 3, 4, 5, 6), strings=5000),
     },
@@ -244,9 +323,17 @@ STUDY = Study(
             "wei.thm-3.3-needs-rank",
             judge_needs_rank,
             [
-                [_TWINS | {"feature_distance": 0.1}],
-                [_TWINS | {"score_second": 1.0}],
-                [_TWINS | {"regular": False}],
+                [_DEPENDENT, _TWINS | {"feature_distance": 0.1}],
+                [_DEPENDENT, _TWINS | {"score_first": -1.0}],
+                [_DEPENDENT, _TWINS | {"score_second": 1.0}],
+                [_DEPENDENT, _TWINS | {"regular": False}],
+                [_TWINS, _DEPENDENT | {"defeated": False}],
+                [_TWINS, _DEPENDENT | {"dependent_columns": False}],
+                [_TWINS, _DEPENDENT | {"regular": False}],
+                [_TWINS, _DEPENDENT | {"mixture_distance": 1e-3}],
+                [_TWINS, _DEPENDENT | {"smallest_score": -0.1}],
+                [_TWINS, _DEPENDENT | {"smallest_weight": 0.0, "mixture_distance": 1e-12}],
+                [_TWINS, _DEPENDENT | {"separable": True}],
             ],
         ),
     ],

@@ -112,11 +112,14 @@ class Claim:
     refuted_by
         Sets of rows, on each of which the judge must say FAILS: one for every condition the claim
         makes, broken alone. A claim that nothing could refute says nothing.
+    held_by
+        Rows on which it must say HOLDS, for a claim that the smallest scale leaves undecided.
     """
 
     id: str
     judge: Callable[[Rows], Verdict]
     refuted_by: Sequence[Rows]
+    held_by: Rows = ()
 
 
 @dataclass(frozen=True)

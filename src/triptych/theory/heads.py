@@ -5,6 +5,12 @@ sign of μᵀ P[H_0 | X_1:T = x]. The head sees G_1(∅, x) = P[X_1 | X_2:T+1 = 
 masked first position. Since P[X_1 | ·] = W P[H_1 | ·] and P[H_1 | X_2:T+1 = x] = r_x D P[H_0 | x]
 with D = diag(P[H_1] / P[H_0]), the head b = Wᵀ⁺ D⁻¹ μ computes r_x μᵀ P[H_0 | x], r_x > 0.
 
+The converse: let W be injective on the span of the vectors P[H_1 | x], or not. If it is, some head
+computes every task, by the same proof. If not, Σ_x c_x P[H_1 | x] is in the null space of W for
+some strings x with independent P[H_1 | x], so Σ_x c_x G_1(x) = 0; the task that gives each of them
+the label of the sign of its c_x is computed by no head, because b would have to make the sum
+Σ_x c_x b·G_1(x) positive. With two strings, their G_1 are equal and their labels differ.
+
 Notation
 --------
 μ   task     [states]          b   head   [vocab]          D   [states], the diagonal
@@ -12,9 +18,11 @@ W   emissionᵀ, [vocab, states]: the papers' orientation
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import networkx
 import numpy as np
+import scipy.linalg
 import scipy.optimize
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,6 +32,7 @@ from triptych.structures.hmm import HMM
 from triptych.theory.conditions import Condition, Conditions
 
 RANK_TOLERANCE = 1e-9
+_SAME_FEATURES, _DIFFERENT_STATES = 1e-13, 1e-6  # of one pair of inputs
 
 
 def left_inverse(matrix: Float[Tensor, "outcomes causes"]) -> Float[Tensor, "causes outcomes"]:
@@ -109,14 +118,99 @@ def linearly_separable(
     """
     signs = torch.where(labels, 1.0, -1.0).double()
     rows = features / features.norm(dim=1, keepdim=True) * signs[:, None]
-    result = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(  # b / margin, so that the solver's tolerance is far below 1
         np.zeros(features.shape[1]),
         A_ub=-rows.cpu().numpy(),
-        b_ub=-margin * np.ones(len(rows)),
-        bounds=(-1.0, 1.0),
+        b_ub=-np.ones(len(rows)),
+        bounds=(-1.0 / margin, 1.0 / margin),
         method="highs",
     )
+    if result.status not in (0, 2):  # neither solved nor shown to be infeasible
+        raise RuntimeError(f"the linear programme was not decided: {result.message}")
     return bool(result.status == 0)
+
+
+def least_hinge_head(
+    features: Float[Tensor, "inputs vocab"], labels: Bool[Tensor, " inputs"]
+) -> Float[Tensor, " vocab"]:
+    """The b that minimises Σ max(0, 1 - y b·g) over all b, y = ±1: a linear programme.
+
+    A fair competitor where no head computes the task: fewest errors is a harder problem.
+    """
+    signs = torch.where(labels, 1.0, -1.0).double()
+    rows = (features / features.norm(dim=1, keepdim=True) * signs[:, None]).cpu().numpy()
+    inputs, vocab = rows.shape
+    result = scipy.optimize.linprog(
+        np.concatenate([np.zeros(vocab), np.ones(inputs)]),
+        A_ub=-np.concatenate([rows, np.eye(inputs)], 1),
+        b_ub=-np.ones(inputs),
+        bounds=[(None, None)] * vocab + [(0, None)] * inputs,
+        method="highs",
+    )
+    return torch.tensor(result.x[:vocab], dtype=features.dtype, device=features.device)
+
+
+class Defeat(NamedTuple):
+    """A task that no linear head computes, and the proof.
+
+    task      μ, with largest entry ±1
+    inputs    the strings x of the proof: two when G_1 is equal on them, more when it is not
+    weights   c with Σ_x c_x G_1(x) = 0 and Σ_x |c_x| = 2, positive where the label is 1 and
+              negative where it is 0
+    """
+
+    task: Float[Tensor, " states"]
+    inputs: Int[Tensor, "inputs t"]
+    weights: Float[Tensor, " inputs"]
+
+
+def defeating_task(hmm: HMM, tokens: Int[Tensor, "batch t"]) -> Defeat | None:
+    """A task no linear head computes on these strings; None when W loses nothing of their states.
+
+    Two strings where two of them have equal G_1 and different states; else a combination of
+    independent strings in the null space of W. Needs a distance for every pair of strings.
+    """
+    tokens = tokens[in_support(hmm, tokens)]
+    if len(tokens) == 0:
+        return None
+    states = state_before(hmm, tokens) * shift(hmm)
+    states = states / states.sum(1, keepdim=True)  # P[H_1 | x]
+    chosen = _equal_features(states, states @ hmm.emission)
+    if chosen is None:  # one string more than the rank of W is dependent after W
+        rank = int((torch.linalg.svdvals(hmm.emission) > RANK_TOLERANCE).sum())
+        chosen = _independent_rows(states)[: rank + 1]
+    basis = states[chosen]
+    left, sigma, _ = torch.linalg.svd(basis @ hmm.emission)
+    dependent = torch.ones(len(basis), dtype=torch.bool, device=hmm.device)
+    dependent[: len(sigma)] = sigma <= RANK_TOLERANCE
+    if not dependent.any():
+        return None
+    weights = left[:, -1]
+    counted = weights.abs() > RANK_TOLERANCE  # the others take no part in the combination
+    weights, basis = weights[counted], basis[counted]
+    task = (torch.linalg.pinv(basis) @ weights.sign()) * shift(hmm)  # (μ/D)·P[H_1 | x] = ±1
+    return Defeat(
+        task / task.abs().max(), tokens[chosen][counted], 2 * weights / weights.abs().sum()
+    )
+
+
+def _equal_features(
+    states: Float[Tensor, "batch states"], features: Float[Tensor, "batch vocab"]
+) -> Int[Tensor, " pair"] | None:
+    """Two rows with equal features whose states differ most, if there are any."""
+    apart = torch.cdist(states, states, p=float("inf"))
+    apart[torch.cdist(features, features, p=float("inf")) > _SAME_FEATURES] = 0.0
+    if apart.max() < _DIFFERENT_STATES:
+        return None
+    return torch.stack(torch.unravel_index(apart.argmax(), apart.shape))
+
+
+def _independent_rows(states: Float[Tensor, "batch states"]) -> Int[Tensor, " rank"]:
+    """Rows that span all of them, well conditioned first."""
+    factors = scipy.linalg.qr(states.T.cpu().numpy(), mode="r", pivoting=True)
+    triangle, order = np.asarray(factors[0]), np.asarray(factors[-1])
+    rank = int((np.abs(np.diagonal(triangle)) > RANK_TOLERANCE).sum())
+    return torch.tensor(order[:rank], dtype=torch.long, device=states.device)
 
 
 def twin_states(seed: int, *, device: torch.device | str = "cpu") -> tuple[HMM, Tensor]:

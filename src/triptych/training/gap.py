@@ -16,7 +16,7 @@ from torch import Tensor
 
 from triptych.core.divergences import entropy, kl_divergence
 from triptych.core.protocols import Rng
-from triptych.training.objectives import Objective
+from triptych.training.objectives import Objective, Prediction
 
 
 class Gap(NamedTuple):
@@ -40,7 +40,15 @@ def measure(
     rng: Rng,
 ) -> Gap:
     """The gap of a network on given sequences; `objective` must have exact targets."""
-    prediction = objective(tokens, rng)
+    return measure_on(token_logits, objective(tokens, rng))
+
+
+@torch.no_grad()
+def measure_on(
+    token_logits: Callable[[Int[Tensor, "batch length"]], Float[Tensor, "batch length vocab"]],
+    prediction: Prediction,
+) -> Gap:
+    """The gap of a network where `prediction` asks it, against the exact laws that it holds."""
     if prediction.law is None:
         raise ValueError("the gap needs an objective with exact targets: pass truth=structure")
     log_q = F.log_softmax(token_logits(prediction.seen).double(), -1)[prediction.scored]

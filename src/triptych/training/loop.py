@@ -4,7 +4,9 @@ Fresh sequences at every step by default, so there is no training set to overfit
 stopped continues from its checkpoint to bitwise the same result on the same device.
 """
 
+import functools
 import json
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -17,8 +19,10 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
-from triptych.training.gap import Gap, measure
+from triptych.training.gap import Gap, measure_on
 from triptych.training.objectives import LossName, Objective, loss
+
+_LOSSES_AT_ONCE = 50
 
 Sampler = Callable[[int, TorchRng], Int[Tensor, "batch length"]]
 
@@ -93,12 +97,18 @@ class History:
 
 
 def optimiser_for(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The recipe's optimiser over these parameters; one kernel for all of them on a GPU."""
     rate, decay = recipe.learning_rate, recipe.weight_decay
+    on_gpu = all(parameter.is_cuda for parameter in parameters)
     match recipe.optimiser:
         case "adamw":
-            return torch.optim.AdamW(parameters, rate, betas=recipe.betas, weight_decay=decay)
+            return torch.optim.AdamW(
+                parameters, rate, betas=recipe.betas, weight_decay=decay, fused=on_gpu
+            )
         case "adam":
-            return torch.optim.Adam(parameters, rate, betas=recipe.betas, weight_decay=decay)
+            return torch.optim.Adam(
+                parameters, rate, betas=recipe.betas, weight_decay=decay, fused=on_gpu
+            )
         case "sgd":
             return torch.optim.SGD(parameters, rate, momentum=recipe.momentum, weight_decay=decay)
         case "adafactor":
@@ -147,6 +157,7 @@ def fit(
         )
     forward = torch.compile(model.token_logits) if recipe.compile else model.token_logits
     net.train()
+    waiting: list[Tensor] = []
     last = recipe.steps if stop_after is None else min(recipe.steps, stop_after)
     for step in range(first, last):
         set_rate(optimiser, recipe, step)
@@ -162,11 +173,6 @@ def fit(
         total = value
         if recipe.l2:
             total = value + recipe.l2 * sum(p.square().sum() for p in parameters)
-        if not torch.isfinite(value):
-            raise FloatingPointError(
-                f"the loss is {value.item()} at step {step}; lower the learning rate "
-                f"(now {recipe.learning_rate}) or clip gradients"
-            )
         optimiser.zero_grad(set_to_none=True)
         total.backward()
         if recipe.clip:
@@ -175,9 +181,17 @@ def fit(
         if average is not None:
             for mean, parameter in zip(average, parameters, strict=True):
                 mean.lerp_(parameter.detach(), 1 - recipe.ema)
-        history.losses.append(value.item())
+        waiting.append(value.detach())
+        measured = meter is not None and _is_due(step + 1, recipe)
+        kept = checkpoint is not None and (
+            step + 1 == last or (checkpoint_every and (step + 1) % checkpoint_every == 0)
+        )
+        # Asking a GPU for a number makes it wait: many steps are asked for at once.
+        if measured or kept or report or len(waiting) == _LOSSES_AT_ONCE or step + 1 == last:
+            history.losses += _finite(waiting, step + 1, recipe)
+            waiting.clear()
         gap = None
-        if meter is not None and _is_due(step + 1, recipe):
+        if meter is not None and measured:
             net.eval()
             with _averaged(parameters, average):  # what is measured is what will be returned
                 gap = meter(model)
@@ -185,9 +199,7 @@ def fit(
             net.train()
         if report is not None:
             report(step + 1, history.losses[-1], gap)
-        if checkpoint is not None and (
-            step + 1 == last or (checkpoint_every and (step + 1) % checkpoint_every == 0)
-        ):
+        if checkpoint is not None and kept:
             _save(checkpoint, recipe, net, optimiser, step + 1, average, rng, history)
     if average is not None and last == recipe.steps:
         with torch.no_grad():
@@ -197,15 +209,24 @@ def fit(
     return history
 
 
+def _finite(losses: list[Tensor], end: int, recipe: Recipe) -> list[float]:
+    """The losses of the steps before `end` as numbers; the first that is none is an error."""
+    values = torch.stack(losses).tolist()
+    for step, value in enumerate(values, start=end - len(values)):
+        if not math.isfinite(value):
+            raise FloatingPointError(
+                f"the loss is {value} at step {step}; lower the learning rate "
+                f"(now {recipe.learning_rate}) or clip gradients"
+            )
+    return values
+
+
 def gap_meter(
     objective: Objective, tokens: Int[Tensor, "batch length"], seed: int = 0
 ) -> Callable[[Trainable], Gap]:
     """A meter on fixed sequences with fixed hidden positions, so that its curve has no noise."""
-
-    def meter(model: Trainable) -> Gap:
-        return measure(model.token_logits, objective, tokens, TorchRng(seed, tokens.device))
-
-    return meter
+    prediction = functools.cache(lambda: objective(tokens, TorchRng(seed, tokens.device)))
+    return lambda model: measure_on(model.token_logits, prediction())
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Downstream tasks on a frozen masked model: labels, heads, soft prompts."""
