@@ -1,4 +1,5 @@
 import json
+import re
 import subprocess
 import sys
 import time
@@ -26,6 +27,12 @@ def examples():
     table = Table.random(2, 3, seed=0)
     return {"flipped": Flipped(2, 3, table.log_probs)}
 """
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept(monkeypatch):
+    """What is committed under evidence/ has its own tests and must not decide these."""
+    monkeypatch.setattr("triptych.lab.evidence.folder", lambda: None)
 
 
 def run(*arguments):
@@ -111,6 +118,9 @@ def test_list_and_env():
     assert "threads" in run("env").stdout
 
 
+COMMANDS = ("verify", "reproduce", "run", "claims", "report", "export", "import", "list", "env")
+
+
 def test_help_is_instant_and_has_examples():
     started = time.perf_counter()
     done = subprocess.run(
@@ -125,7 +135,7 @@ def test_help_is_instant_and_has_examples():
         check=True,
     )
     assert imported.stdout.strip() == "False"
-    for command in ("verify", "reproduce", "run", "claims", "report", "list", "env"):
+    for command in COMMANDS:
         assert "Example: triptych" in run(command, "--help").stdout
     assert run("--version").stdout.strip() == __version__
 
@@ -146,6 +156,8 @@ FIELDS = [
     "measured",
     "study",
     "seconds",
+    "basis",
+    "kept",
 ]
 
 
@@ -156,7 +168,7 @@ def test_run_judge_and_report(tmp_path):
     result = run(*small)
     assert result.exit_code == 0, result.output
     assert "wei.thm-3.3" in result.stdout
-    assert "exact_heads: [8/8]" in result.stderr
+    assert re.search(r"exact_heads: \[(\d+)/\1\]", result.stderr)
     page = out / "report.html"
     assert "wei.thm-3.3" in page.read_text()
     again = run(*small)
@@ -170,6 +182,51 @@ def test_run_judge_and_report(tmp_path):
     page.unlink()
     assert run("report", "--out", str(out)).exit_code == 0
     assert page.exists()
+
+
+def test_kept_rows_from_one_folder_to_another(tmp_path, monkeypatch):
+    """Run, export, and go on from the file elsewhere; the verdicts are shown as kept."""
+    there, here, kept = (str(tmp_path / name) for name in ("there", "here", "kept"))
+    small = ["run", "exact_heads", "--scale", "smoke", "--workers", "0"]
+    run(*small, "--seeds", "1", "--out", there)
+    told = run("export", "--scale", "smoke", "--out", there, "--to", kept)
+    assert told.exit_code == 0, told.output
+    file = tmp_path / "kept" / "exact_heads.smoke.json"
+    done = len(json.loads(file.read_text())["units"])
+    assert told.stdout.strip() == f"{file}: {done} units, {done} of them new"
+
+    monkeypatch.setattr("triptych.lab.evidence.folder", lambda: tmp_path / "kept")
+    monkeypatch.chdir(tmp_path)
+    before = run("claims")
+    assert before.exit_code == 0
+    assert "smoke, kept" in before.stdout
+    assert "on cpu: both sides agree" in before.stdout
+    assert "Verdicts that rest on kept rows alone: 3." in before.stdout
+    line = json.loads(run("claims", "--json").stdout)[0]
+    assert (line["verdict"], line["basis"], line["kept"]["done"]) == ("holds", "kept", done)
+
+    brought = run("import", "exact_heads.smoke", "--out", here)
+    assert brought.exit_code == 0, brought.output
+    assert f"{done} units brought in; {done} to run: triptych run exact_heads" in brought.stdout
+    again = run(*small, "--out", here)
+    assert again.exit_code == 0
+    assert "smoke, kept" not in again.stdout  # all of it is a part of this run
+    assert f"({done} imported)" in (tmp_path / "here" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["export"], "there are no results in"),
+        (["import", "no.paper.json"], "there is no file no.paper.json (no rows came with"),
+    ],
+)
+def test_mistakes_about_kept_rows_are_one_sentence(arguments, sentence, tmp_path):
+    result = run(*arguments, "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

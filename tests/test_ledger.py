@@ -109,6 +109,7 @@ def test_every_entry_appears_once_and_in_order():
         {"rows": 1},
         "toy/study",
         1.5,
+        "own",
     )
     assert verdict_on("li.fig-4.1", run(first)).verdict == "fails"
 

@@ -143,9 +143,19 @@ RUNS = [
 LEDGER = load_ledger()
 
 
-def render(runs: list[StudyRun]) -> str:
+KEPT = [
+    StudyRun(FIRST, "paper", {"seeds": 20}, ROWS, [*UNITS[:2], UNITS[3]], True, 2, f"{EVIL}.json"),
+    StudyRun(
+        toy("toy/kept", ("li.tab-3.1", Outcome.FAILS)), "paper", {}, ROWS, UNITS[:1], True, 0, "k"
+    ),
+]
+
+
+def render(runs: list[StudyRun], problems: tuple[str, ...] = ()) -> str:
     judged = judge_ledger(LEDGER, runs)
-    return render_report(judged, runs, generated="today", environment={"python": EVIL})
+    return render_report(
+        judged, runs, generated="today", environment={"python": EVIL}, problems=problems
+    )
 
 
 @pytest.fixture(scope="module")
@@ -284,6 +294,40 @@ def test_an_empty_store_says_what_to_type(runs: list[StudyRun]):
     assert "Nothing has been run yet" in page.text
     assert "triptych reproduce" in page.text
     assert len([a for tag, a in page.tags if tag == "tr" and "data-verdict" in a]) == len(LEDGER)
+
+
+def test_kept_rows_stand_beside_the_users_own_and_are_called_so():
+    html = render([*RUNS[:2], KEPT[0], RUNS[2], KEPT[1]], problems=(f"Broken {EVIL}.",))
+    page = Page(html)
+    assert len(page.ids) == len(set(page.ids))
+    targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
+    assert {target[1:] for target in targets if target} <= set(page.ids)
+    assert "<script>alert" not in html
+    for said in (
+        "smoke scale holds paper scale, kept rows",  # in the cell of the verdict
+        "yet. fails paper scale, kept rows",  # no own run: the kept verdict is the main one
+        "(2 of 3 units so far; 2 more of other settings left out)",
+        "Paper scale, kept rows",
+        "These rows were not made by a run in this folder.",
+        "2 of 3 done, 1 not run",
+        "2 units of the file were made with other settings",
+        "triptych import <script>",
+        "The paper scale has not been run here; kept rows of it are below.",
+        "from 3 runs that took",
+        "and from the kept rows of 2 runs",
+        "1 of the verdicts rests on kept rows alone",
+        "20 more rows are in the file",
+        "Broken <script>",
+    ):
+        assert said in page.text, said
+    assert "Nothing has been run" not in page.text
+
+
+def test_kept_rows_alone_are_not_a_run_of_ones_own():
+    text = Page(render(KEPT)).text
+    assert "Nothing has been run here yet." in text
+    assert "4 of the verdicts rest on kept rows alone" in text
+    assert "kept rows" not in Page(render(RUNS)).text
 
 
 def test_numbers_and_durations_read_well():

@@ -47,6 +47,9 @@ EngineOption = Annotated[
 Address = Annotated[str | None, typer.Option(help="Ray cluster to join; else one is started.")]
 Workers = Annotated[int | None, typer.Option(help="Processes; by default one per core.")]
 Limit = Annotated[float | None, typer.Option(help="Seconds that one unit may take.")]
+Replace = Annotated[
+    bool, typer.Option("--replace", help="Where a unit has other rows, take the new ones.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated."),
@@ -85,11 +88,12 @@ def reproduce(
 ) -> None:
     """Run every study, judge every published result, and write the report.
 
-    What is done already is not run again. Exit code 1 when a claim fails.
+    What is done already is not run again. Exit code 1 when a claim fails on your runs; a verdict of
+    rows that came with Triptych is shown as kept and never sets it.
 
     Example: triptych reproduce --scale smoke
     """
-    _run_studies([], scale, seeds, device, engine, ray_address, workers, limit, [], out, as_json)
+    _run_studies([], scale, seeds, device, engine, ray_address, workers, limit, None, out, as_json)
 
 
 @app.command()
@@ -110,22 +114,13 @@ def run(
 ) -> None:
     """Run studies, judge their claims, and write the report.
 
-    Exit code 1 when a claim of theirs fails.
+    Exit code 1 when a claim of theirs fails on your runs; a verdict of rows that came with
+    Triptych is shown as kept and never sets it.
 
     Example: triptych run exact_sampling --scale smoke --set depths=[2,3]
     """
     _run_studies(
-        studies,
-        scale,
-        seeds,
-        device,
-        engine,
-        ray_address,
-        workers,
-        limit,
-        assign or [],
-        out,
-        as_json,
+        studies, scale, seeds, device, engine, ray_address, workers, limit, assign, out, as_json
     )
 
 
@@ -133,11 +128,14 @@ def run(
 def claims(out: Out = Path("runs"), as_json: Json = False) -> None:
     """Print the verdict of every published result, from the rows stored so far.
 
+    Verdicts of rows that came with Triptych are shown as kept. Exit code 1 when a claim fails on
+    your runs; kept rows never set it.
+
     Example: triptych claims --json
     """
     from triptych.lab import outcome
 
-    judged = _or_explain(lambda: outcome.judged_in(_store_if_any(out)))
+    judged = _or_explain(lambda: outcome.judged_in(_store_if_any(out), tell=_warn))
     if as_json:
         typer.echo(json.dumps(outcome.as_json(judged), indent=2))
     else:
@@ -162,8 +160,54 @@ def report(
     store = _or_explain(lambda: _store_if_any(out))
     _or_explain(lambda: outcome.write_report_of(store, path))
     for name in outcome.unknown_studies(store):
-        typer.echo(f"triptych: study {name} came from a file: run it again to see it", err=True)
+        _warn(f"study {name} came from a file: run it again to see it")
     typer.echo(f"Open {path}")
+
+
+@app.command()
+def export(
+    studies: Annotated[
+        list[str] | None,
+        typer.Argument(help="Names of studies; by default all with finished units."),
+    ] = None,
+    scale: ScaleOption = ScaleName.paper,
+    out: Out = Path("runs"),
+    to: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("evidence"),
+    replace: Replace = False,
+) -> None:
+    """Keep finished units as readable files, STUDY.SCALE.json: to commit, or for another machine.
+
+    A file that is there is added to. The same unit with other rows is refused without --replace.
+
+    Example: triptych export exact_heads --scale paper --to evidence
+    """
+    from triptych.lab import evidence
+    from triptych.studies.study import Scale
+
+    wanted, at = studies or [], Scale(scale.value)
+    told = _or_explain(lambda: evidence.export(out, wanted, at, to, replace=replace))
+    typer.echo("\n".join(told))
+
+
+@app.command("import")
+def bring_in(
+    files: Annotated[
+        list[str],
+        typer.Argument(help="Files that export wrote; or as exact_heads.paper, one of ours."),
+    ],
+    out: Out = Path("runs"),
+    replace: Replace = False,
+) -> None:
+    """Put kept units into a run folder, so that a run there does only what is missing.
+
+    They count as your own run then. The same unit with other rows is refused without --replace.
+
+    Example: triptych import evidence/exact_heads.paper.json --out runs
+    """
+    from triptych.lab import evidence
+
+    told = _or_explain(lambda: evidence.bring_in(out, files, replace=replace))
+    typer.echo("\n".join(told))
 
 
 @app.command("list")
@@ -248,10 +292,9 @@ def bench() -> None:
     import subprocess
 
     if importlib.util.find_spec("benchmarks") is None and not Path("benchmarks").is_dir():
-        typer.echo(
-            "triptych: the benchmarks are not part of the installed package; "
-            "clone the repository and run `make bench`",
-            err=True,
+        _warn(
+            "the benchmarks are not part of the installed package; "
+            "clone the repository and run `make bench`"
         )
         raise typer.Exit(2)
     raise typer.Exit(subprocess.run([sys.executable, "-m", "benchmarks"], check=False).returncode)
@@ -285,18 +328,18 @@ def _run_studies(
     ray_address: str | None,
     workers: int | None,
     limit: float | None,
-    assignments: list[str],
+    assignments: list[str] | None,
     out: Path,
     as_json: bool,
 ) -> None:
-    from triptych.lab import outcome
+    from triptych.lab import outcome, selection
     from triptych.lab.progress import progress_on
     from triptych.lab.runner import planned, run_study
     from triptych.lab.store import Store
     from triptych.studies.study import Scale
 
-    chosen = _or_explain(lambda: _chosen(names))
-    overrides = _or_explain(lambda: _assigned(assignments))
+    chosen = _or_explain(lambda: selection.chosen(names))
+    overrides = _or_explain(lambda: selection.assigned(assignments or []))
     for study in chosen:  # every mistake is told before the first unit runs
         _or_explain(lambda study=study: planned(study, Scale(scale.value), overrides, seeds))
     store = _or_explain(lambda: Store.open(out))
@@ -334,50 +377,9 @@ def _run_studies(
         )
         typer.echo(f"Open {out / outcome.REPORT}")
     if failed:
-        typer.echo(f"triptych: {failed} units failed; the report shows their errors", err=True)
+        _warn(f"{failed} units failed; the report shows their errors")
         raise typer.Exit(1)
     _exit_if_failing([line for line in judged if line.id in mine])
-
-
-def _chosen(names: list[str]) -> list[Any]:
-    """Studies by name, a user's own by file; all of ours when none is named."""
-    import difflib
-
-    from triptych.lab.ledger import load_ledger
-    from triptych.lab.runner import find_studies, load_study
-
-    known = find_studies()
-    if not names:
-        return list(known.values())
-    found = []
-    for name in names:
-        if name in known:
-            found.append(known[name])
-        elif name.endswith(".py"):
-            found.append(load_study(Path(name)))
-        else:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
-    ids = {entry.id for entry in load_ledger()}
-    for study in found:
-        for claim in study.claims:
-            if claim.id not in ids:
-                raise ValueError(
-                    f"study {study.name} has a claim {claim.id!r} that is not in the ledger; "
-                    "`triptych claims` lists the ids (a study may also have no claims)"
-                )
-    return found
-
-
-def _assigned(assignments: list[str]) -> dict[str, str]:
-    pairs = {}
-    for text in assignments:
-        name, sign, value = text.partition("=")
-        if not sign:
-            raise ValueError(f"--set {text!r} needs the form FIELD=VALUE")
-        pairs[name.strip()] = value.strip()
-    return pairs
 
 
 def _store_if_any(out: Path) -> Any:
@@ -390,8 +392,14 @@ def _store_if_any(out: Path) -> Any:
 
 
 def _exit_if_failing(judged: list[Any]) -> None:
-    if any(line.verdict == "fails" for line in judged):
+    from triptych.lab.outcome import failing
+
+    if failing(judged):
         raise typer.Exit(1)
+
+
+def _warn(sentence: str) -> None:
+    typer.echo(f"triptych: {sentence}", err=True)
 
 
 def _or_explain(action: Callable[[], Answer]) -> Answer:
@@ -399,7 +407,7 @@ def _or_explain(action: Callable[[], Answer]) -> Answer:
     try:
         return action()
     except (OSError, ImportError, ValueError, TypeError, RuntimeError) as error:
-        typer.echo(f"triptych: {error}", err=True)
+        _warn(str(error))
         raise typer.Exit(2) from error
 
 

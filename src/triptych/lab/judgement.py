@@ -2,6 +2,10 @@
 
 Every threshold is in the claims' own judges. This module only picks the evidence, the largest scale
 that has rows, and turns what a judge says into one line per entry of the ledger.
+
+Runs of this folder and kept rows (those that came with Triptych) are judged apart. A run that was
+begun here has the first word on a claim, whatever it says; the kept rows' verdict stands beside it,
+and takes its place where nothing was run here.
 """
 
 import dataclasses
@@ -17,7 +21,11 @@ SCALES = ("paper", "laptop", "smoke")  # the best evidence first
 
 
 class UnitRecord(NamedTuple):
-    """What became of one unit; status is "done", "failed" or "pending"."""
+    """What became of one unit; status is "done", "failed" or "pending".
+
+    imported
+        Its rows were brought into this folder from a file.
+    """
 
     label: str
     seed: int
@@ -25,16 +33,40 @@ class UnitRecord(NamedTuple):
     seconds: float | None
     error: str | None
     device: str | None
+    imported: bool = False
 
 
 class StudyRun(NamedTuple):
-    """A study at one scale: the settings it ran with, the rows of its finished units, its units."""
+    """A study at one scale: the settings it ran with, the rows of its finished units, its units.
+
+    kept
+        The rows came with Triptych and not from a run of this folder; `file` has them.
+    others
+        Kept units that are left out, because they were made with other settings.
+    """
 
     study: Study
     scale: str
     settings: dict[str, Any]
     rows: list[dict[str, Any]]
     units: list[UnitRecord]
+    kept: bool = False
+    others: int = 0
+    file: str = ""
+
+
+class KeptVerdict(NamedTuple):
+    """What the kept rows say about an entry, where they were made, and how many units there are."""
+
+    study: str
+    scale: str
+    verdict: str
+    because: str
+    measured: Mapping[str, Any]
+    device: str
+    done: int
+    planned: int
+    seconds: float | None
 
 
 class Judged(NamedTuple):
@@ -42,6 +74,10 @@ class Judged(NamedTuple):
 
     verdict is one of `VERDICTS`; seconds is the cost of the whole run behind it. scale, study and
     seconds are None where there is none.
+    basis
+        "own": a run of this folder; "kept": rows that came with Triptych; None: not run yet.
+    kept
+        What the kept rows say, if there are any: beside an own verdict, or the same as this one.
     """
 
     id: str
@@ -55,18 +91,30 @@ class Judged(NamedTuple):
     measured: Mapping[str, Any]
     study: str | None
     seconds: float | None
+    basis: str | None = None
+    kept: KeptVerdict | None = None
 
 
 def judge_ledger(ledger: Sequence[Entry], runs: Sequence[StudyRun]) -> list[Judged]:
     """Every entry once, in the ledger's order, judged on the largest scale that has rows."""
-    evidence = _evidence({entry.id for entry in ledger}, runs)
-    return [_judged(entry, evidence.get(entry.id, [])) for entry in ledger]
+    known = {entry.id for entry in ledger}
+    own = _evidence(known, [run for run in runs if not run.kept])
+    kept = _evidence(known, [run for run in runs if run.kept])
+    return [
+        _beside(_judged(entry, own.get(entry.id, [])), entry, kept.get(entry.id, []))
+        for entry in ledger
+    ]
 
 
 def total_seconds(run: StudyRun) -> float | None:
     """What all units of a run cost together; None when no unit has been timed."""
     timed = [unit.seconds for unit in run.units if unit.seconds is not None]
     return sum(timed, 0.0) if timed else None
+
+
+def devices(run: StudyRun) -> str:
+    """Where its units ran, as "cpu" or "NVIDIA H200"."""
+    return ", ".join(sorted({unit.device for unit in run.units if unit.device}))
 
 
 def last_line(error: str) -> str:
@@ -138,6 +186,26 @@ def _judged(entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]]) -> Judge
     return _line(entry, "undecided", because + last_line(errors[0] or ""), run)
 
 
+def _beside(own: Judged, entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]]) -> Judged:
+    """An entry with what the kept rows say: beside its verdict, or in place of "not run yet"."""
+    if not candidates or not candidates[0][0].rows:
+        return own
+    run = candidates[0][0]
+    judged = _judged(entry, candidates)
+    kept = KeptVerdict(
+        study=run.study.name,
+        scale=run.scale,
+        verdict=judged.verdict,
+        because=judged.because,
+        measured=judged.measured,
+        device=devices(run),
+        done=sum(unit.status == "done" for unit in run.units),
+        planned=len(run.units),
+        seconds=judged.seconds,
+    )
+    return (judged._replace(basis="kept") if own.basis is None else own)._replace(kept=kept)
+
+
 def _line(
     entry: Entry,
     verdict: str,
@@ -157,6 +225,7 @@ def _line(
         measured=dict(measured or {}),
         study=run.study.name if run else None,
         seconds=total_seconds(run) if run else None,
+        basis="own" if run else None,
     )
 
 
@@ -172,4 +241,6 @@ def _so_far(run: StudyRun) -> str:
     changed = changed_settings(run)
     if changed:
         notes.append("changed: " + ", ".join(changed))
+    if run.others:
+        notes.append(f"{run.others} more of other settings left out")
     return f" ({'; '.join(notes)})" if notes else ""

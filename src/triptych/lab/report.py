@@ -24,6 +24,7 @@ from triptych.lab.judgement import (
     Judged,
     StudyRun,
     UnitRecord,
+    devices,
     last_line,
     total_seconds,
 )
@@ -34,11 +35,12 @@ MOST_NUMBERS = 200  # of a figure, in the table beneath it
 
 
 class Comparison(NamedTuple):
-    """One quantity: what the source printed and what was measured."""
+    """One quantity: what the source printed, what was measured here, what the kept rows have."""
 
     name: str
     published: str
     measured: str
+    kept: str
 
 
 class Table(NamedTuple):
@@ -66,8 +68,13 @@ def render_report(
     *,
     generated: str,
     environment: Mapping[str, Any],
+    problems: Sequence[str] = (),
 ) -> str:
-    """The whole page. `generated` says when, `environment` on what machine."""
+    """The whole page. `generated` says when, `environment` on what machine.
+
+    Runs that are kept get sections of their own; `problems` are sentences on kept rows that cannot
+    be shown.
+    """
     page = Environment(
         loader=FunctionLoader(_text),
         autoescape=True,
@@ -77,6 +84,7 @@ def render_report(
     )
     page.filters |= {"number": number, "duration": duration, "last_line": last_line}
     anchors = _anchors(runs)
+    own, kept = [run for run in runs if not run.kept], [run for run in runs if run.kept]
     return page.get_template("report.html.jinja").render(
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
@@ -88,10 +96,15 @@ def render_report(
         studies=[
             _study(run, anchor, judged, runs) for run, anchor in zip(runs, anchors, strict=True)
         ],
-        started=any(unit.status != "pending" for run in runs for unit in run.units),
+        started=any(unit.status != "pending" for run in own for unit in run.units),
         generated=generated,
         environment=environment,
-        cost=sum(total_seconds(run) or 0.0 for run in runs),
+        runs=len(own),
+        cost=sum(total_seconds(run) or 0.0 for run in own),
+        kept=len(kept),
+        kept_cost=sum(total_seconds(run) or 0.0 for run in kept),
+        kept_only=sum(line.basis == "kept" for line in judged),
+        problems=problems,
     )
 
 
@@ -159,11 +172,15 @@ def _anchors(runs: Sequence[StudyRun]) -> list[str]:
     seen: Counter[str] = Counter()
     anchors = []
     for run in runs:
-        letters = (c if c.isalnum() else "-" for c in f"study-{run.study.name}-{run.scale}")
+        letters = (c if c.isalnum() else "-" for c in _section(run))
         anchor = "".join(letters)
         seen[anchor] += 1
         anchors.append(anchor if seen[anchor] == 1 else f"{anchor}--{seen[anchor]}")
     return anchors
+
+
+def _section(run: StudyRun) -> str:
+    return f"study-{run.study.name}-{run.scale}{'-kept' if run.kept else ''}"
 
 
 def _groups(
@@ -175,10 +192,10 @@ def _groups(
         part = ledger.part(line.source)
         return "wei" if part.startswith("wei:") else part
 
-    links: dict[tuple[str, str | None], str] = {}
+    links: dict[tuple[str, str | None, bool], str] = {}
     for run, anchor in zip(runs, anchors, strict=True):
-        links.setdefault((run.study.name, run.scale), anchor)
-        links.setdefault((run.study.name, None), anchor)
+        links.setdefault((run.study.name, run.scale, run.kept), anchor)
+        links.setdefault((run.study.name, None, run.kept), anchor)
     groups = []
     for name, group in groupby(judged, shelf):
         lines = [
@@ -188,7 +205,13 @@ def _groups(
                 "part": ledger.part(line.source),
                 "comparisons": _comparisons(line),
                 "from_figure": (line.published or {}).get("read") == "figure",
-                "link": links.get((line.study, line.scale)) if line.study else None,
+                "link": links.get((line.study, line.scale, line.basis == "kept"))
+                if line.study
+                else None,
+                "beside": line.kept if line.basis == "own" else None,
+                "kept_link": links.get((line.kept.study, line.kept.scale, True))
+                if line.kept
+                else None,
             }
             for line in group
         ]
@@ -219,13 +242,13 @@ def _parts(judged: Sequence[Judged]) -> list[tuple[str, str, list[tuple[str, str
 
 def _comparisons(line: Judged) -> list[Comparison]:
     published = {name: value for name, value in (line.published or {}).items() if name != "read"}
-    measured = line.measured
-    names = [*published, *(name for name in measured if name not in published)]
+    measured = line.measured if line.basis != "kept" else {}
+    kept = line.kept.measured if line.kept else {}
+    columns = (published, measured, kept)
+    names = dict.fromkeys(name for column in columns for name in column)
     return [
         Comparison(
-            _words(name),
-            number(published[name]) if name in published else "",
-            number(measured[name]) if name in measured else "",
+            _words(name), *(number(column[name]) if name in column else "" for column in columns)
         )
         for name in names
     ]
@@ -235,24 +258,32 @@ def _study(
     run: StudyRun, anchor: str, judged: Sequence[Judged], runs: Sequence[StudyRun]
 ) -> dict[str, Any]:
     units = Counter(unit.status for unit in run.units)
-    devices = sorted({unit.device for unit in run.units if unit.device})
     claims = {claim.id for claim in run.study.claims}
+    lines = [line for line in judged if line.id in claims]
     return {
         "anchor": anchor,
         "name": run.study.name,
         "about": run.study.about,
         "scale": run.scale,
+        "kept": run.kept,
+        "follows": run.kept and any(r.study.name == run.study.name and not r.kept for r in runs),
+        "others": run.others,
+        "file": run.file,
         "units": run.units,
         "count": {status: units[status] for status in ("done", "failed", "pending")},
         "failures": _failures(run.units),
         "pending": [unit.label for unit in run.units if unit.status == "pending"],
-        "seeds": _seeds(run.units),
-        "devices": ", ".join(devices),
+        "seeds": _seeds([u for u in run.units if not run.kept or u.status == "done"]),
+        "devices": devices(run),
+        "imported": sum(unit.imported for unit in run.units),
         "cost": total_seconds(run),
-        "claims": [line for line in judged if line.id in claims],
+        "claims": [
+            (line, line.kept if run.kept else line) for line in lines if line.kept or not run.kept
+        ],
         "figures": _figures(run, anchor),
         "settings": _settings(run),
         "larger": _larger_scales(run, runs),
+        "kept_scales": [r.scale for r in runs if r.kept and r.study.name == run.study.name],
         "needs": ", ".join(run.study.needs),
         "rows": _row_table(run.rows),
         "row_count": len(run.rows),
@@ -297,8 +328,10 @@ def _declared(run: StudyRun) -> dict[str, Any]:
 
 def _larger_scales(run: StudyRun, runs: Sequence[StudyRun]) -> list[str]:
     """Scales above this one that the study has and that no run here is at, the nearest first."""
+    if run.kept:  # its own runs say so
+        return []
     mine = SCALES.index(run.scale) if run.scale in SCALES else len(SCALES)
-    taken = {other.scale for other in runs if other.study.name == run.study.name}
+    taken = {r.scale for r in runs if r.study.name == run.study.name and not r.kept}
     has = {scale.value for scale in run.study.settings}
     return [scale for scale in SCALES[:mine][::-1] if scale in has - taken]
 

@@ -24,7 +24,15 @@ from triptych.lab.store import Store, StoredUnit, StoreError
 from triptych.lab.workbench import Ended, Task, find_studies, load_study, source_of
 from triptych.studies.study import Scale, Settings, Study, Unit, override, short_labels
 
-__all__ = ["FolderInUse", "RunSummary", "find_studies", "load_study", "planned", "run_study"]
+__all__ = [
+    "FolderInUse",
+    "RunSummary",
+    "find_studies",
+    "load_study",
+    "planned",
+    "run_study",
+    "sole_run",
+]
 
 LOCK = "run.lock"
 CACHE = "cache"
@@ -88,7 +96,7 @@ def run_study(
     settings, units = planned(study, scale, overrides, seeds)
     show = progress or Quiet()
     started = time.monotonic()
-    with _sole_run(store.folder):
+    with sole_run(store.folder):
         store.release()  # nobody else runs here: these were left by a run that was killed
         stored = store.plan(study.name, scale, settings, units)
         finished = ("done",) if retry_failed else ("done", "failed")
@@ -195,7 +203,7 @@ def _default_workers(device: str) -> int:
 
 
 @contextmanager
-def _sole_run(folder: Path) -> Iterator[None]:
+def sole_run(folder: Path) -> Iterator[None]:
     """Hold the folder's lock; the system lets go of it when this process ends, however it does."""
     try:
         file = (folder / LOCK).open("a+")

@@ -184,10 +184,36 @@ class Store:
         texts = [row_text(row, number) for number, row in enumerate(rows)]
         with self._writing():
             self._end(unit, "done", seconds, None)
-            self._db.executemany(
-                "INSERT INTO rows (study, scale, key, number, row) VALUES (?, ?, ?, ?, ?)",
-                [(*_name(unit), number, text) for number, text in enumerate(texts)],
-            )
+            self._write_rows(unit, texts)
+
+    def put(self, units: Sequence[StoredUnit]) -> None:
+        """Write units that were done elsewhere, with their rows: all of them or none.
+
+        A unit that is known keeps its place in the plan; its rows are replaced. For a new one
+        `current` says whether it counts as planned.
+        """
+        with self._writing():
+            for place, unit in enumerate(units):
+                texts = map(json.dumps, (unit.parameters, unit.settings, unit.versions))
+                cost = (unit.seconds, unit.device, unit.finished_at)
+                self._db.execute(
+                    """INSERT INTO units (study, scale, key, place, current, seed, seconds, device,
+                       finished_at, status, parameters, settings, versions)
+                       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', ?, ?, ?)
+                       ON CONFLICT DO UPDATE SET settings = excluded.settings, status = 'done',
+                       seconds = excluded.seconds, device = excluded.device, error = NULL,
+                       versions = excluded.versions, started_at = NULL,
+                       finished_at = excluded.finished_at""",
+                    (*_name(unit), place, unit.current, unit.seed, *cost, *texts),
+                )
+                self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
+                self._write_rows(unit, [row_text(row, i) for i, row in enumerate(unit.rows)])
+
+    def _write_rows(self, unit: StoredUnit, texts: Sequence[str]) -> None:
+        self._db.executemany(
+            "INSERT INTO rows (study, scale, key, number, row) VALUES (?, ?, ?, ?, ?)",
+            [(*_name(unit), number, text) for number, text in enumerate(texts)],
+        )
 
     def fail(self, unit: StoredUnit, error: str, seconds: float) -> None:
         """Mark a running unit as failed, with the reason."""

@@ -1,0 +1,479 @@
+"""Kept evidence: what is committed is judged again; files go out and come back as they were."""
+
+import dataclasses
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import toy_studies
+from triptych.core.estimates import Outcome
+from triptych.lab import evidence, outcome
+from triptych.lab.judgement import StudyRun, UnitRecord, judge_ledger
+from triptych.lab.ledger import load_ledger
+from triptych.lab.plots import to_svg
+from triptych.lab.runner import FolderInUse, find_studies, run_study, sole_run
+from triptych.lab.store import Store
+from triptych.studies.figures import Figure, Panel, Series
+from triptych.studies.study import Claim, Scale, Study, Verdict
+
+ROOT = Path(__file__).parents[1]
+COMMITTED = evidence.files(evidence.folder())
+NONE_YET = pytest.param(None, marks=pytest.mark.skip(reason="evidence/ has no study rows yet"))
+ENTRY = "wei.prop-3.4"
+
+
+def judge(rows):
+    share = sum(row["share"] for row in rows) / len(rows)
+    return Verdict(
+        Outcome.HOLDS if share < 1 else Outcome.FAILS, f"share {share:.2f}", {"s": share}
+    )
+
+
+def figure(rows):
+    shares = [row["share"] for row in rows]
+    return Figure("share", "Shares", [Panel([Series("s", "ours", shares, shares)], "x", "y")])
+
+
+TOY = dataclasses.replace(toy_studies.STUDY, claims=[Claim(ENTRY, judge, [])], figures=[figure])
+NAME, SMOKE = TOY.name, Scale.SMOKE
+
+
+def run_toy(folder: Path, seeds: int = 1, study: Study = TOY, **overrides: str):
+    with Store.open(folder) as store:
+        return run_study(study, SMOKE, store=store, workers=0, seeds=seeds, overrides=overrides)
+
+
+def export(folder: Path, to: Path, **more):
+    return evidence.export(folder, [], SMOKE, to, **more)
+
+
+def bring_in(folder: Path, *files: Path, study: Study = TOY, **more):
+    return evidence.bring_in(folder, list(map(str, files)), {study.name: study}, **more)
+
+
+def changed(file: Path, change) -> Path:
+    """The file with its parsed content changed, and written anew."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    return file
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    """Six units of the toy study, kept."""
+    run_toy(tmp_path / "there")
+    export(tmp_path / "there", tmp_path / "kept")
+    return tmp_path / "kept" / "toy.plain.smoke.json"
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    """The package has the toy study alone, and keeps what lies in the folder `kept`."""
+    monkeypatch.setattr(outcome, "find_studies", lambda: {NAME: TOY})
+    monkeypatch.setattr(evidence, "folder", lambda: tmp_path / "kept")
+
+    def verdict(store: Store | None = None):
+        return next(line for line in outcome.judged_in(store) if line.id == ENTRY)
+
+    return verdict
+
+
+# ------------------------------------------------------------------------- what is committed
+
+
+@pytest.mark.parametrize("path", COMMITTED or [NONE_YET], ids=lambda path: path and path.name)
+def test_what_is_committed_is_judged_again(path):
+    found = evidence.load(path)
+    assert path.name == evidence.file_name(found.study, found.scale)
+    assert path.read_text("utf-8") == evidence.text(found), "it was edited by hand"
+    assert not re.search(r'"(/|[A-Z]:\\\\)\w', path.read_text("utf-8")), "a path of a machine"
+    study = find_studies()[found.study]
+    layout = evidence.laid_out(found, study)
+    done = [unit for unit in layout.units if unit.status == "done"]
+    assert done, "the study plans none of these units any more"
+    assert len(done) + len(layout.others) == len(found.units)
+    rows = [row for unit in done for row in unit.rows]
+    for claim in study.claims:
+        verdict = claim.judge(rows)
+        assert verdict.outcome in Outcome
+        assert verdict.because
+    for draw in study.figures:
+        assert to_svg(draw(rows)).startswith("<svg")
+
+
+def test_what_is_committed_is_shown_without_problems():
+    runs, problems = outcome.kept_runs(evidence.folder())
+    assert not problems
+    assert len(runs) == len(COMMITTED)
+    judged = judge_ledger(load_ledger(), runs)
+    assert not [line for line in judged if "The judge raised" in line.because]
+
+
+def test_speed_rows_are_not_study_evidence():
+    folder = evidence.folder()
+    assert folder == ROOT / "evidence"
+    assert (folder / "core_cuda.json").is_file()
+    assert not [path for path in COMMITTED if path.name.endswith("_cuda.json")]
+
+
+# --------------------------------------------------------------------------- where it lives
+
+
+def test_the_folder_is_found_in_a_checkout_and_in_a_wheel(tmp_path):
+    checkout, wheel = tmp_path / "code" / "src" / "triptych", tmp_path / "site" / "triptych"
+    for package in (checkout, wheel):
+        package.mkdir(parents=True)
+        assert evidence.folder(package) is None
+    (tmp_path / "evidence").mkdir()  # lies beside site-packages by chance: nobody's evidence
+    (tmp_path / "code" / "evidence").mkdir()
+    assert evidence.folder(checkout) is None
+    (tmp_path / "code" / "pyproject.toml").touch()
+    assert evidence.folder(checkout) == tmp_path / "code" / "evidence"
+    assert evidence.folder(wheel) is None
+    (wheel / "evidence").mkdir()
+    assert evidence.folder(wheel) == wheel / "evidence"
+    assert evidence.files(None) == []
+
+
+def test_the_wheel_ships_it():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert wheel["targets"]["wheel"]["force-include"] == {"evidence": "triptych/evidence"}
+    ignored = (ROOT / ".gitignore").read_text().splitlines()  # what git ignores is not built
+    assert not {"evidence/", "*.json"} & set(ignored)
+
+
+# --------------------------------------------------------------------------- there and back
+
+
+def test_a_file_says_what_was_run_and_nothing_of_the_machine(file, tmp_path):
+    content = json.loads(file.read_text())
+    assert list(content) == ["format", "study", "scale", "settings", "units"]
+    assert content["settings"] == {"seeds": 1, "units": 6, "sleep_s": 0.0, "sizes": [2]}
+    first = content["units"][0]
+    assert first["parameters"] == {"number": 0, "size": 2, "sleep_s": 0.0}
+    assert (first["seed"], first["device"], len(first["rows"])) == (0, "cpu", 2)
+    assert "torch" in first["versions"]
+    assert str(tmp_path) not in file.read_text()
+    assert len([line for line in file.read_text().splitlines() if '"share"' in line]) == 12
+
+
+def test_export_is_the_same_bytes_and_numbers_are_ordered_as_numbers(file, tmp_path):
+    before = file.read_bytes()
+    (told,) = export(tmp_path / "there", file.parent)
+    assert told == f"{file}: 6 units, 0 of them new"
+    assert file.read_bytes() == before
+    run_toy(tmp_path / "there", seeds=2, units="11")
+    (told,) = export(tmp_path / "there", file.parent)
+    assert told.endswith("22 units, 16 of them new")
+    units = evidence.load(file).units
+    order = [(unit.parameters["number"], unit.seed) for unit in units]
+    assert order == [(number, seed) for number in range(11) for seed in range(2)]
+
+
+def test_import_and_export_give_the_same_bytes(file, tmp_path):
+    bring_in(tmp_path / "here", file)
+    export(tmp_path / "here", tmp_path / "again")
+    assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+    with Store.read(tmp_path / "here") as here, Store.read(tmp_path / "there") as there:
+        for mine, theirs in zip(*(s.units(NAME, SMOKE) for s in (here, there)), strict=True):
+            assert mine.rows == theirs.rows
+            assert mine.versions == theirs.versions | {"imported": "yes"}
+            assert (mine.seconds, mine.finished_at) == (theirs.seconds, theirs.finished_at)
+
+
+def test_a_run_does_only_what_is_missing(file, tmp_path):
+    changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
+    here = tmp_path / "here"
+    (told,) = bring_in(here, file)
+    assert told == (
+        f"{NAME} at smoke scale: 2 units brought in; 4 to run: "
+        f"triptych run {NAME} --scale smoke --out {here}"
+    )
+    with Store.read(here) as store:
+        (run,) = outcome.stored_runs(store, [TOY])
+    assert [unit.status for unit in run.units] == ["done"] * 2 + ["pending"] * 4
+    assert [unit.imported for unit in run.units] == [True] * 2 + [False] * 4
+    summary = run_toy(here)
+    assert (summary.done, summary.skipped) == (4, 2)
+    with Store.read(here) as store, Store.read(tmp_path / "there") as there:
+        assert store.rows(NAME, SMOKE) == there.rows(NAME, SMOKE)
+    assert bring_in(here, file) == [
+        f"{NAME} at smoke scale: 0 units brought in, 2 were there; nothing is left to run"
+    ]
+
+
+def test_import_keeps_the_plan_of_the_folder(file, tmp_path):
+    """A user's own settings stay in force; what they do not plan waits in the store."""
+    here = tmp_path / "here"
+    run_toy(here, units="4")
+    (told,) = bring_in(here, file)
+    assert "2 units brought in, 4 were there, 2 are of other settings than the plan" in told
+    with Store.read(here) as store:
+        assert len(store.units(NAME, SMOKE)) == 4
+    assert run_toy(here).done == 0
+
+
+def test_import_of_a_study_that_is_not_known(file, tmp_path):
+    (told,) = evidence.bring_in(tmp_path / "here", [str(file)], {})
+    assert told.endswith(
+        "6 units brought in; the study is not part of Triptych: run its file to see it"
+    )
+    assert run_toy(tmp_path / "here").skipped == 6
+
+
+def test_a_unit_that_failed_is_replaced_by_a_kept_one(file, tmp_path):
+    def breaks(unit, bench):
+        raise ArithmeticError("no")
+
+    here = tmp_path / "here"
+    assert run_toy(here, study=dataclasses.replace(TOY, run=breaks)).failed == 6
+    bring_in(here, file)
+    with Store.read(here) as store:
+        assert {(unit.status, unit.error) for unit in store.units(NAME, SMOKE)} == {("done", None)}
+
+
+def test_import_waits_for_no_run(file, tmp_path):
+    here = tmp_path / "here"
+    Store.open(here).close()
+    with sole_run(here), pytest.raises(FolderInUse, match="another run is using this folder"):
+        bring_in(here, file)
+
+
+# ------------------------------------------------------------------------------- conflicts
+
+
+def spoil(content):
+    content["units"][1]["rows"][0]["share"] = 7.0
+
+
+CLASH = r"toy/plain at smoke scale: the unit \(number=1, .*seed=0\) has other rows in "
+
+
+def test_export_refuses_other_rows(file, tmp_path):
+    before = changed(file, spoil).read_bytes()
+    with pytest.raises(
+        evidence.EvidenceError, match=CLASH + ".*there than in toy.plain.smoke.json"
+    ):
+        export(tmp_path / "there", file.parent)
+    assert file.read_bytes() == before
+    export(tmp_path / "there", file.parent, replace=True)
+    assert evidence.load(file).units[1].rows[0]["share"] < 7
+
+
+def test_import_refuses_other_rows(file, tmp_path):
+    here = tmp_path / "here"
+    bring_in(here, file)
+    changed(file, spoil)
+    with pytest.raises(
+        evidence.EvidenceError, match=CLASH + "the file than in .*here; nothing was"
+    ):
+        bring_in(here, file)
+    (told,) = bring_in(here, file, replace=True)
+    assert "6 units brought in" in told
+    with Store.read(here) as store:
+        assert store.rows(NAME, SMOKE)[2]["share"] == 7.0
+        assert len(store.rows(NAME, SMOKE)) == 12
+
+
+def test_two_files_that_disagree(file, tmp_path):
+    other = tmp_path / "other.smoke.json"
+    other.write_bytes(file.read_bytes())
+    changed(other, spoil)
+    with pytest.raises(evidence.EvidenceError, match=CLASH + "other.smoke.json than in the files"):
+        bring_in(tmp_path / "here", file, other)
+    assert not (tmp_path / "here").exists()
+
+
+def test_export_of_what_is_not_there(file, tmp_path):
+    with pytest.raises(evidence.EvidenceError, match="no finished units at paper scale$"):
+        evidence.export(tmp_path / "there", [], Scale.PAPER, tmp_path)
+    with pytest.raises(
+        evidence.EvidenceError, match=r"of toy at smoke scale \(there are some of toy/"
+    ):
+        evidence.export(tmp_path / "there", ["toy"], SMOKE, tmp_path)
+
+
+def test_export_adds_to_no_file_of_another_study(file, tmp_path):
+    file.write_text(file.read_text().replace('"toy/plain"', '"toy.plain"'))
+    with pytest.raises(evidence.EvidenceError, match="holds rows of toy.plain at smoke scale"):
+        export(tmp_path / "there", file.parent)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "is damaged .it is not JSON"),
+        (lambda text: "<<<<<<< ours\n" + text, "is damaged .it is not JSON"),
+        (lambda text: "[]", "the file is a list and not a dictionary"),
+        (lambda text: text.replace('"format": 1', '"format": 2'), "has format 2.*upgrade Triptych"),
+        (lambda text: text.replace('"scale": "smoke"', '"scale": "big"'), "no scale 'big'"),
+        (lambda text: text.replace('"seed"', '"sead"', 1), "unit 1 lacks seed"),
+        (lambda text: text.replace('"format": 1,', '"format": 1, "host": 2,'), "the unknown host"),
+        (lambda text: text.replace('"seed": 0', '"seed": "a"', 1), "unit 1 has seed = 'a'"),
+        (lambda text: text.replace('"rows": [', '"rows": [3, ', 1), "unit 1 has a row that is not"),
+        (lambda text: text.replace('"number": 0', '"number": 1'), "it has a unit twice"),
+    ],
+)
+def test_a_damaged_file_is_a_sentence(file, tmp_path, shown, spoiled, said):
+    spoiled_text = spoiled(file.read_text())
+    file.write_text(spoiled_text)
+    with pytest.raises(evidence.EvidenceError, match=f"^toy.plain.smoke.json .*{said}"):
+        bring_in(tmp_path / "here", file)
+    assert not (tmp_path / "here").exists()
+    assert shown().verdict == "not run yet"
+    runs, (problem,) = outcome.kept_runs(file.parent)
+    assert not runs
+    assert re.search(said, problem)
+    outcome.write_report_of(None, tmp_path / "report.html")
+    assert "Kept rows are not shown: toy.plain.smoke.json" in (tmp_path / "report.html").read_text()
+
+
+# ------------------------------------------------------------------------ judged and shown
+
+
+def test_without_own_runs_the_kept_verdict_is_the_main_one(file, shown):
+    line = shown()
+    assert (line.verdict, line.basis, line.scale, line.study) == ("holds", "kept", "smoke", NAME)
+    assert line.kept.device == "cpu"
+    assert (line.kept.done, line.kept.planned) == (6, 6)
+    assert line.measured == line.kept.measured != {}
+
+
+def test_an_own_run_has_the_first_word(file, shown, tmp_path):
+    """The kept rows fail, the own ones hold; and the other way round."""
+    changed(file, lambda content: [u["rows"][0].update(share=9.0) for u in content["units"]])
+    run_toy(tmp_path / "here", units="3")
+    with Store.read(tmp_path / "here") as store:
+        line = shown(store)
+        assert (line.verdict, line.basis, line.kept.verdict) == ("holds", "own", "fails")
+        assert not outcome.failing([line])
+        told = outcome.as_json([line])[0]
+        assert (told["basis"], told["kept"]["verdict"]) == ("own", "fails")
+    assert shown().verdict == "fails"
+    assert not outcome.failing([shown()]), "kept rows never set the exit code"
+    assert outcome.failing([line._replace(verdict="fails")])
+
+
+def test_an_own_run_that_failed_is_not_hidden(file, shown, tmp_path):
+    def breaks(unit, bench):
+        raise ArithmeticError("no")
+
+    run_toy(tmp_path / "here", study=dataclasses.replace(TOY, run=breaks))
+    with Store.read(tmp_path / "here") as store:
+        line = shown(store)
+    assert (line.verdict, line.basis, line.kept.verdict) == ("undecided", "own", "holds")
+    assert "6 of 6 units failed" in line.because
+
+
+def test_what_was_imported_is_not_said_twice(file, shown, tmp_path):
+    bring_in(tmp_path / "here", file)
+    with Store.read(tmp_path / "here") as store:
+        assert shown(store).basis == "own"
+        assert shown(store).kept is None
+        changed(file, spoil)
+        assert shown(store).kept is not None
+
+
+def test_a_part_of_the_units_says_so(file, shown, capsys):
+    changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
+    line = shown()
+    assert line.because.endswith("(2 of 6 units so far)")
+    assert (line.kept.done, line.kept.planned) == (2, 6)
+    outcome.print_verdicts([line], everything=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "wei.prop-3.4 holds smoke, kept on cpu: share 0." in told
+    assert "rest on kept rows alone: 1." in told
+
+
+def test_units_of_other_settings_are_left_out_and_told(file, shown, tmp_path):
+    run_toy(tmp_path / "there", sizes="5")
+    export(tmp_path / "there", file.parent)
+    assert len(evidence.load(file).units) == 12
+    line = shown()
+    assert line.because.endswith("(changed: sizes; 6 more of other settings left out)")
+    assert line.kept.planned == 6
+
+
+def test_evidence_of_other_settings_alone_is_judged_under_its_own_plan(shown, tmp_path):
+    run_toy(tmp_path / "there", sizes="[3,4]", units="2")
+    export(tmp_path / "there", tmp_path / "kept")
+    line = shown()
+    assert line.because.endswith("(changed: units, sizes)")
+    assert (line.kept.done, line.kept.planned) == (4, 4)
+
+
+def test_the_gpu_is_named(file, shown):
+    def on_gpu(content):
+        for unit in content["units"]:
+            unit["device"] = "cuda"
+            unit["versions"]["gpu"] = "NVIDIA H200, NVIDIA H200"
+
+    changed(file, on_gpu)
+    assert shown().kept.device == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("toy/gone", {}, "there is no study toy/plain any more"),
+        (NAME, {"units": lambda settings: []}, "none of its units is planned"),
+        (NAME, {"units": lambda settings: 1 / 0}, "division by zero"),
+        (NAME, {"settings": {}}, "has no scale smoke"),
+    ],
+)
+def test_a_study_that_has_changed_is_told_and_nothing_breaks(
+    file, shown, tmp_path, monkeypatch, name, values, said
+):
+    study = dataclasses.replace(TOY, name=name, **values)
+    monkeypatch.setattr(outcome, "find_studies", lambda: {name: study})
+    told = []
+    judged = outcome.judged_in(None, tell=told.append)
+    assert {line.verdict for line in judged} == {"not run yet"}
+    assert len(told) == 1
+    assert said in told[0]
+    outcome.write_report_of(None, tmp_path / "report.html")
+    assert said in (tmp_path / "report.html").read_text()
+
+
+def test_a_judge_or_a_figure_that_raises_is_shown(file, shown, tmp_path, monkeypatch):
+    def breaks(rows):
+        raise KeyError("share")
+
+    study = dataclasses.replace(TOY, claims=[Claim(ENTRY, breaks, [])], figures=[breaks])
+    monkeypatch.setattr(outcome, "find_studies", lambda: {NAME: study})
+    line = shown()
+    assert (line.verdict, line.basis) == ("undecided", "kept")
+    assert "The judge raised KeyError" in line.because
+    outcome.write_report_of(None, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "breaks could not be drawn: KeyError" in page
+
+
+def test_the_report_has_a_section_for_the_kept_rows(file, shown, tmp_path):
+    run_toy(tmp_path / "here", units="3")
+    with Store.read(tmp_path / "here") as store:
+        outcome.write_report_of(store, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    sections = re.findall(r'<section class="study[^"]*" id="([^"]+)"', page)
+    assert sections == ["study-toy-plain-smoke", "study-toy-plain-smoke-kept"]
+    kept = page.partition('id="study-toy-plain-smoke-kept"')[2]
+    assert "<code>toy.plain.smoke.json</code>, from a run on cpu" in kept
+    assert "6 of 6 done" in kept
+    assert "<svg" in kept
+
+
+def test_the_larger_kept_scale_stands_beside():
+    def kept(scale, rows):
+        unit = UnitRecord("seed 0", 0, "done", 1.0, None, "cpu")
+        return StudyRun(TOY, scale, {}, [{"share": 0.1}] * rows, [unit], kept=True)
+
+    (line, *_) = judge_ledger(load_ledger(), [kept("smoke", 1), kept("paper", 1)])
+    assert (line.id, line.kept.scale) == (ENTRY, "paper")
+    (line, *_) = judge_ledger(load_ledger(), [kept("smoke", 1), kept("paper", 0)])
+    assert line.kept.scale == "smoke"
+    (line, *_) = judge_ledger(load_ledger(), [kept("paper", 0)])
+    assert (line.verdict, line.kept) == ("not run yet", None)
