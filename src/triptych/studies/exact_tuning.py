@@ -1,0 +1,181 @@
+"""Head and prompt tuning with no network at all: on the exact masked model of the HMM [wei, 3].
+
+The model is the HMM's own message passing, so nothing is lost in pretraining and what remains is
+what the theory is about: the best linear head on the exact law G at the masked first position,
+against one soft token before it, trained by gradient descent together with a head. The prompt
+reaches the masked position through one law over states, whatever its length, so one vector does
+what twenty do.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.adaptation.linear import LinearHead
+from triptych.adaptation.prompts import Tuning
+from triptych.adaptation.tasks import draw_task, majority_rate
+from triptych.core.estimates import mean
+from triptych.structures.hmm import HMM
+from triptych.studies.downstream import VOCAB, vanilla
+from triptych.studies.figures import Figure, Kind, Panel, Series
+from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
+from triptych.training.loop import Recipe
+
+
+@dataclass(frozen=True)
+class ExactTuning(Settings):
+    """Sizes of the models and of the tuning.
+
+    hidden           |H| of the HMMs; they have 10 symbols
+    prompt_lengths   soft tokens before the masked position
+    """
+
+    seeds: int = 8
+    hidden: tuple[int, ...] = (4, 8, 10, 15, 25, 30)
+    prompt_lengths: tuple[int, ...] = (1,)
+    inputs: int = 128
+    train: int = 3000
+    test: int = 1000
+    steps: int = 1500
+    learning_rate: float = 0.1
+
+
+def units(settings: ExactTuning) -> Sequence[Unit]:
+    """One HMM and one task each."""
+    common = {
+        name: getattr(settings, name)
+        for name in ("prompt_lengths", "inputs", "train", "test", "steps", "learning_rate")
+    }
+    return [
+        Unit({"states": states, **common}, seed)
+        for seed in range(1, settings.seeds + 1)
+        for states in settings.hidden
+    ]
+
+
+def summary(
+    hmm: HMM, tokens: Int[Tensor, "batch t"], posterior: Float[Tensor, "batch states"]
+) -> Float[Tensor, "batch 2 states"]:
+    """(∅, s): two soft tokens that act at ∅ as (∅, x_1, …, x_T) does.
+
+    The embedding model reads any nonnegative vector, and s(h) ∝ P[x | H = h] at the first token
+    says all that x says. It is the posterior of that state over its law, scaled to at most 1.
+    """
+    law = hmm.initial @ hmm.transition
+    likelihood = posterior / law.clamp(min=torch.finfo(law.dtype).tiny)
+    likelihood = likelihood / likelihood.amax(-1, keepdim=True)
+    return torch.stack([torch.ones_like(likelihood), likelihood], dim=1)
+
+
+def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+    """The best head on the exact law, and soft tokens with a head."""
+    p, seed = unit.parameters, unit.seed
+    hmm = vanilla(p["states"], p["inputs"] + 1, seed).to(bench.device)
+    n = p["train"]
+    tokens = hmm.sample(n + p["test"], bench.rng("inputs"))
+    hidden = torch.zeros_like(tokens, dtype=torch.bool)
+    hidden[:, 0] = True
+    posterior = hmm.posterior(tokens, hidden).exp()
+    exact = hmm.masked_log_probs(tokens, hidden)[:, 0].exp()
+    task, labels = draw_task(posterior[:n, 0], seed=seed)
+    wanted = task.labels(posterior[n:, 0])
+    vectors = summary(hmm, tokens[:, 1:], posterior[:, 1])
+    agreement = (hmm.soft_masked_probs(vectors, at=0)[:, 0] - exact).abs().max()
+    common: Row = {
+        "kind": "exact",
+        "states": p["states"],
+        "seed": seed,
+        "draws": task.draws,
+        "majority": majority_rate(wanted),
+        "summary_error": float(agreement),
+        "rank": int(torch.linalg.matrix_rank(hmm.emission, rtol=1e-6)),
+        "head": LinearHead().fit(exact[:n], labels).score(exact[n:], wanted),
+    }
+    none: Any = torch.full(vectors.shape[:2], VOCAB, device=tokens.device)
+    recipe = Recipe(
+        steps=p["steps"],
+        batch=128,
+        learning_rate=p["learning_rate"],
+        warmup=p["steps"] // 8,
+        decay="linear",
+    )
+    for length in p["prompt_lengths"]:
+        tuned = Tuning(hmm, prompt_length=length, recipe=recipe, seed=seed)
+        tuned.fit_vectors(vectors[:n], none[:n], labels)
+        predicted = tuned.predict_vectors(vectors[n:], none[n:])
+        yield common | {
+            "prompt_length": length,
+            "prompt": float((predicted == wanted).double().mean()),
+        }
+
+
+def accuracy_figure(rows: Rows) -> Figure:
+    """Accuracy against |H|, without any network."""
+    sizes = sorted({row["states"] for row in rows})
+    lengths = sorted({row["prompt_length"] for row in rows})
+    first = [row for row in rows if row["prompt_length"] == lengths[0]]
+    series = [
+        _series(
+            [row for row in rows if row["prompt_length"] == length],
+            sizes,
+            "prompt",
+            f"{length} soft token{'s' if length > 1 else ''} and a head",
+            "ours",
+        )
+        for length in lengths
+    ]
+    series.append(_series(first, sizes, "head", "best linear head", "control"))
+    series.append(_series(first, sizes, "majority", "always the majority label", "truth"))
+    gains = [
+        Series(
+            "one trial",
+            "ours",
+            [row["states"] for row in first],
+            [100 * (row["prompt"] - row["head"]) for row in first],
+            line=False,
+        )
+    ]
+    return Figure(
+        "exact_tuning",
+        "With exact probabilities, a single soft token helps where |H| > |X|, and only there",
+        [
+            Panel(series, "hidden states |H| (10 symbols)", "test accuracy (%)"),
+            Panel(gains, "hidden states |H| (10 symbols)", "prompt minus best head (points)"),
+        ],
+        "No network: the masked model is the HMM's own message passing. The head is the minimum "
+        "of a convex problem; the soft token is trained with its head by gradient descent and may "
+        "miss its optimum. Means over trials with 95 % intervals.",
+    )
+
+
+def _series(rows: Rows, sizes: Sequence[int], column: str, label: str, kind: Kind) -> Series:
+    found = [mean([row[column] for row in rows if row["states"] == size]) for size in sizes]
+    ends = [(e.low, min(1.0, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
+    return Series(
+        label,
+        kind,
+        sizes,
+        [100 * e.value for e in found],
+        [100 * low for low, _ in ends],
+        [100 * high for _, high in ends],
+    )
+
+
+STUDY = Study(
+    name="exact_tuning",
+    about="What do heads and prompts reach on the exact masked model, with no network at all?",
+    settings={
+        Scale.SMOKE: ExactTuning(
+            seeds=1, hidden=(4, 12), prompt_lengths=(1, 2), inputs=10, train=80, test=40, steps=20
+        ),
+        Scale.LAPTOP: ExactTuning(),
+        Scale.PAPER: ExactTuning(seeds=20, prompt_lengths=(1, 5, 20), train=5000, steps=4000),
+    },
+    units=units,
+    run=run,
+    figures=[accuracy_figure],
+)
