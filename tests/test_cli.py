@@ -325,26 +325,12 @@ def test_a_study_of_ones_own_whose_claim_fails(tmp_path):
     assert "it is not so" in (tmp_path / "runs" / "report.html").read_text()
 
 
-def test_check_a_model_of_ones_own(tmp_path):
-    model, task = tmp_path / "model.json", tmp_path / "task.json"
-    hmm = {"initial": [0.25, 0.75], "transition": [[0.5, 0.5], [0.25, 0.75]]}
-    model.write_text(json.dumps(hmm | {"emission": [[1.0, 0.0], [0.5, 0.5]]}))
-    task.write_text("[1, 0]")
-    result = run("check", str(model), "--task", str(task))
-    assert result.exit_code == 0, result.output
-    assert "The theorem applies." in result.stdout
-    assert "head b = 0.8, -0.8" in result.stdout  # worked by hand in test_theory.py
-    model.write_text(json.dumps(hmm | {"emission": [[0.5, 0.5], [0.5, 0.5]]}))
-    told = json.loads(run("check", str(model), "--task", str(task), "--json").stdout)
-    assert told["applies"] is False
-    assert told["head"] is None
-    for text, sentence in [
-        ("{", "is not JSON"),
-        ("{}", "lacks emission, initial, transition"),
-        (json.dumps(hmm | {"emission": [["a"]]}), "not a table of numbers"),
-        (json.dumps(hmm | {"emission": [[0.5, 0.6], [0.5, 0.5]]}), "sums to 1.1"),
-    ]:
-        model.write_text(text)
-        wrong = run("check", str(model))
-        assert wrong.exit_code == 2
-        assert sentence in wrong.stderr
+def test_figures_are_written_as_files_that_stand_alone(tmp_path):
+    folder = str(tmp_path / "runs")
+    assert run("run", "exact_tuning", "--scale", "smoke", "--out", folder).exit_code == 0
+    done = run("report", "--out", folder, "--figures", str(tmp_path / "figures"))
+    assert done.exit_code == 0
+    assert "1 figures in" in done.output
+    (picture,) = (tmp_path / "figures").iterdir()
+    assert picture.name == "exact_tuning-smoke-exact_tuning.svg"
+    assert picture.read_text().startswith("<svg")

@@ -163,3 +163,11 @@ def test_claims_and_ledger_agree_or_explode():
     both = [run(study(claim("wei.prop-3.4"), name=name)) for name in ("one", "two")]
     with pytest.raises(ValueError, match="two studies, one and two"):
         judge_ledger(LEDGER, both)
+
+
+def test_a_claim_without_a_run_says_what_to_run():
+    first = study(claim("wei.thm-3.3"))
+    judged = {line.id: line for line in judge_ledger(LEDGER, [], [first])}
+    assert judged["wei.thm-3.3"].verdict == "not run yet"
+    assert f"triptych run {first.name}" in judged["wei.thm-3.3"].because
+    assert judged["wei.thm-3.6"].because == "There is no study for it yet."

@@ -45,6 +45,7 @@ def test_commands_run(command, tmp_path):
         "emission": [[1, 0], [0, 1]],
     }
     (tmp_path / "model.json").write_text(json.dumps(hmm))
+    (tmp_path / "docs").symlink_to(ROOT / "docs")
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
         capture_output=True,

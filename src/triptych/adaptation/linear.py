@@ -65,6 +65,8 @@ class LinearHead:
 
     def decision(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
         """The scores whose argmax is the prediction."""
+        if not hasattr(self, "weights"):
+            raise RuntimeError("this classifier has not been fitted: call fit first")
         return features.to(self.weights) @ self.weights.T + self.bias
 
     def predict(self, features: Float[Tensor, "batch features"]) -> Int[Tensor, " batch"]:
@@ -100,7 +102,8 @@ class LinearHead:
             hessian += self.ridge * torch.eye(theta.numel(), dtype=x.dtype, device=x.device)
             step = torch.linalg.solve(hessian, gradient.reshape(-1)).reshape(theta.shape)
             slope, size = float((gradient * step).sum()), 1.0
-            while objective(theta - size * step) > value - 1e-4 * size * slope and size > 1e-8:
+            allowed = value * (1 + 1e-13)  # near the minimum, differences are below rounding
+            while objective(theta - size * step) > allowed - 1e-4 * size * slope and size > 1e-8:
                 size /= 2
             theta = theta - size * step
             value = objective(theta)
@@ -128,6 +131,7 @@ def train_classifier(
     Every epoch goes through the examples in a new random order, in whole batches; returns the
     loss of every step.
     """
+    _check_labels(labels)
     n = len(labels)
     recipe = replace(recipe, batch=min(recipe.batch, n))
     optimiser = optimiser_for(recipe, parameters)
@@ -166,6 +170,10 @@ def _check(features: Tensor, labels: Tensor) -> int:
         )
     if not torch.isfinite(features).all():
         raise ValueError("features must be finite: one is inf or nan")
+    _check_labels(labels)
+    return int(labels.max()) + 1
+
+
+def _check_labels(labels: Tensor) -> None:
     if len(labels) == 0 or labels.min() < 0 or labels.min() == labels.max():
         raise ValueError("a classifier needs labels 0, 1, … of at least two kinds")
-    return int(labels.max()) + 1

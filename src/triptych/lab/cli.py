@@ -149,10 +149,13 @@ def report(
     to: Annotated[
         Path | None, typer.Option(help="HTML file; in the run folder by default.")
     ] = None,
+    figures: Annotated[
+        Path | None, typer.Option(help="Folder for every figure as an SVG file, too.")
+    ] = None,
 ) -> None:
     """Write the report again from stored rows: one HTML file that opens from disk.
 
-    Example: triptych report --to report.html
+    Example: triptych report --to report.html --figures figures
     """
     from triptych.lab import outcome
 
@@ -161,6 +164,9 @@ def report(
     _or_explain(lambda: outcome.write_report_of(store, path))
     for name in outcome.unknown_studies(store):
         _warn(f"study {name} came from a file: run it again to see it")
+    if figures:
+        written = _or_explain(lambda: outcome.write_figures_of(store, figures))
+        typer.echo(f"{len(written)} figures in {figures}")
     typer.echo(f"Open {path}")
 
 
@@ -217,7 +223,7 @@ def list_all(as_json: Json = False) -> None:
     Example: triptych list
     """
     from triptych.lab.runner import find_studies
-    from triptych.lab.verification import describe_structures
+    from triptych.lab.verification import describe_structures, print_table
 
     studies = [
         {
@@ -231,9 +237,11 @@ def list_all(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"studies": studies, "structures": structures}, indent=2))
         return
-    _table(studies, {"study": "study", "about": "question", "claims": "claims"})
+    print_table(studies, {"study": "study", "about": "question", "claims": "claims"})
     typer.echo("")
-    _table(structures, {"structure": "structure", "about": "what it is", "examples": "examples"})
+    print_table(
+        structures, {"structure": "structure", "about": "what it is", "examples": "examples"}
+    )
 
 
 @app.command()
@@ -264,22 +272,23 @@ def verify(
 
 @app.command()
 def check(
-    model: Annotated[
-        Path, typer.Argument(help="JSON: an HMM as {initial, transition, emission}, rows sum to 1.")
-    ],
+    model: Annotated[Path, typer.Argument(help="JSON: {initial, transition, emission[, memory]}.")],
     task: Annotated[
-        Path | None, typer.Option(help="JSON: a list with the task's weight of every state.")
+        Path | None, typer.Option(help="JSON: a weight per hidden state or memory value.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether Theorem 3.3 applies to your own HMM, by what margin, and print its head.
+    """Say which theorems of Wei et al. apply to your HMM or memory HMM, and print prompt and head.
+
+    Exit code 1 when a task is given and no theorem covers it. The formats are in docs/check.md.
 
     Example: triptych check model.json --task task.json
     """
-    from triptych.lab.checking import check_model, sentences
+    from triptych.lab import check_text, checking
 
-    answer = _or_explain(lambda: check_model(model, task))
-    typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(sentences(answer)))
+    answer = _or_explain(lambda: checking.check_model(model, task))
+    typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(check_text.sentences(answer)))
+    raise typer.Exit(int(answer["covered"] is False))
 
 
 @app.command()
@@ -409,19 +418,6 @@ def _or_explain(action: Callable[[], Answer]) -> Answer:
     except (OSError, ImportError, ValueError, TypeError, RuntimeError) as error:
         _warn(str(error))
         raise typer.Exit(2) from error
-
-
-def _table(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in columns.values():
-        table.add_column(title)
-    for row in rows:
-        table.add_row(*(escape(str(row[key])) for key in columns))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
 
 
 if __name__ == "__main__":

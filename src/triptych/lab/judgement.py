@@ -10,7 +10,7 @@ and takes its place where nothing was run here.
 
 import dataclasses
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from triptych.lab.ledger import Entry
@@ -95,13 +95,24 @@ class Judged(NamedTuple):
     kept: KeptVerdict | None = None
 
 
-def judge_ledger(ledger: Sequence[Entry], runs: Sequence[StudyRun]) -> list[Judged]:
-    """Every entry once, in the ledger's order, judged on the largest scale that has rows."""
+def judge_ledger(
+    ledger: Sequence[Entry], runs: Sequence[StudyRun], studies: Iterable[Study] = ()
+) -> list[Judged]:
+    """Every entry once, in the ledger's order, judged on the largest scale that has rows.
+
+    studies
+        Those that exist, so that an entry without a run can say which one to run.
+    """
+    judges = {claim.id: study.name for study in studies for claim in study.claims}
     known = {entry.id for entry in ledger}
     own = _evidence(known, [run for run in runs if not run.kept])
     kept = _evidence(known, [run for run in runs if run.kept])
     return [
-        _beside(_judged(entry, own.get(entry.id, [])), entry, kept.get(entry.id, []))
+        _beside(
+            _judged(entry, own.get(entry.id, []), judges.get(entry.id)),
+            entry,
+            kept.get(entry.id, []),
+        )
         for entry in ledger
     ]
 
@@ -165,9 +176,17 @@ def _attempted(run: StudyRun) -> bool:
     return any(unit.status != "pending" for unit in run.units)
 
 
-def _judged(entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]]) -> Judged:
+def _not_run(study: str) -> str:
+    return f"Study {study} has not been run: triptych run {study}"
+
+
+def _judged(
+    entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]], study: str | None = None
+) -> Judged:
     if not candidates:
-        return _line(entry, "not run yet", "There is no study for it yet.")
+        if study is None:
+            return _line(entry, "not run yet", "There is no study for it yet.")
+        return _line(entry, "not run yet", _not_run(study))._replace(study=study)
     run, claim = candidates[0]
     if run.rows:
         try:
@@ -177,7 +196,7 @@ def _judged(entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]]) -> Judge
             because = f"The judge raised {type(error).__name__}: {error}"
             return _line(entry, "undecided", because, run)
     if not _attempted(run):
-        because = f"Study {run.study.name} has not been run: triptych run {run.study.name}"
+        because = _not_run(run.study.name)
         return _line(entry, "not run yet", because)._replace(study=run.study.name)
     errors = [unit.error for unit in run.units if unit.status == "failed"]
     if not errors:

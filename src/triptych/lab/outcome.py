@@ -15,6 +15,7 @@ from triptych.lab import evidence
 from triptych.lab.environment import environment
 from triptych.lab.judgement import Judged, StudyRun, UnitRecord, judge_ledger
 from triptych.lab.ledger import load_ledger
+from triptych.lab.plots import to_svg
 from triptych.lab.report import render_report, write_report
 from triptych.lab.runner import find_studies
 from triptych.lab.store import Store, StoredUnit
@@ -112,7 +113,8 @@ def judged_in(
     kept, problems = kept_runs(evidence.folder(), store)
     for problem in problems:
         tell(problem)
-    return judge_ledger(load_ledger(), [*stored_runs(store, extra), *kept])
+    runs = [*stored_runs(store, extra), *kept]
+    return judge_ledger(load_ledger(), runs, find_studies().values())
 
 
 def write_report_of(store: Store | None, path: Path, extra: Sequence[Study] = ()) -> list[Judged]:
@@ -120,7 +122,7 @@ def write_report_of(store: Store | None, path: Path, extra: Sequence[Study] = ()
     kept, problems = kept_runs(evidence.folder(), store)
     # The kept rows of a study follow its own runs.
     runs = sorted([*stored_runs(store, extra), *kept], key=lambda run: run.study.name)
-    judged = judge_ledger(load_ledger(), runs)
+    judged = judge_ledger(load_ledger(), runs, find_studies().values())
     page = render_report(
         judged,
         runs,
@@ -130,6 +132,21 @@ def write_report_of(store: Store | None, path: Path, extra: Sequence[Study] = ()
     )
     write_report(path, page)
     return judged
+
+
+def write_figures_of(store: Store | None, folder: Path) -> list[Path]:
+    """Every figure of every run as an SVG file that stands alone: STUDY-SCALE[-kept]-NAME.svg."""
+    folder.mkdir(parents=True, exist_ok=True)
+    kept, _ = kept_runs(evidence.folder(), store)
+    written = []
+    for run in [*stored_runs(store), *kept]:
+        source = f"{run.study.name.replace('/', '.')}-{run.scale}" + ("-kept" if run.kept else "")
+        for draw in run.study.figures if run.rows else ():
+            figure = draw(run.rows)
+            path = folder / f"{source}-{figure.name}.svg"
+            path.write_text(to_svg(figure, prefix=figure.name), encoding="utf-8")
+            written.append(path)
+    return written
 
 
 def print_verdicts(judged: Sequence[Judged], *, everything: bool) -> None:

@@ -4,6 +4,7 @@ import importlib
 import math
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,3 +124,13 @@ def describe_structures() -> list[dict[str, Any]]:
             )
             row["examples"].append(example.name)
     return [row | {"examples": ", ".join(row["examples"])} for row in rows.values()]
+
+
+def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> None:
+    """The columns of the rows under their titles."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for title in columns.values():
+        table.add_column(title)
+    for row in rows:
+        table.add_row(*(escape(str(row[key])) for key in columns))
+    Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -315,6 +315,8 @@ class HMM:
         alone.
         """
         messages = self.state_messages(vectors)
+        if at is not None and not 0 <= at < vectors.shape[1]:
+            raise ValueError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
         return (messages if at is None else messages[:, at : at + 1]) @ self.emission
 
     # ------------------------------------------------------------------ inside

@@ -4,7 +4,7 @@ A network is pretrained as a masked LM on a law that is known, and its distance 
 measured; tasks are labelled by exact posteriors; heads and prompts are tuned on the frozen network.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -23,7 +23,7 @@ from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.hmm import HMM
 from triptych.structures.memory_hmm import MemoryHMM
-from triptych.studies.study import Bench, Row, Settings
+from triptych.studies.study import Bench, Row, Rows, Settings
 from triptych.training.corpus import Corpus
 from triptych.training.gap import Gap
 from triptych.training.loop import Recipe, Trainable, fit, gap_meter
@@ -81,7 +81,8 @@ class Tuned(Settings):
                 )
         if self.targets == "exact" and self.corrupted:
             raise ValueError("exact targets need corrupted = 0: see training.objectives.masked")
-        if not all(0 <= share <= 1 for share in self.snapshots) or self.snapshots[-1] != 1:
+        shares = self.snapshots
+        if list(shares) != sorted(shares) or not shares or shares[0] < 0 or shares[-1] != 1:
             raise ValueError("snapshots are shares of the training in rising order, the last one 1")
         longest = self.prompt_length + 1 + self.inputs
         if min(self.inputs, self.train, self.test, self.steps) < 1 or longest < 2:
@@ -283,7 +284,8 @@ def _train(
 
     if 0 in wanted:
         keep(lm, 0, measured(lm))
-    fit(lm, sample, objective, recipe, bench.rng("pretraining"), meter=meter)
+    # Not the unit's own rng: what is kept must depend on its name in the cache alone.
+    fit(lm, sample, objective, recipe, TorchRng(seed + 2_000_000, device), meter=meter)
     kept_weights["steps"] = torch.tensor(steps)
     kept_weights["kl"] = torch.tensor(gaps, dtype=torch.float64)
     return kept_weights
@@ -403,10 +405,23 @@ def use_fast_products(device: str) -> None:
         torch.set_float32_matmul_precision("high")
 
 
-def by_seed(rows: Sequence[Mapping[str, Any]], column: str, **where: Any) -> dict[int, float]:
-    """seed -> value of a column, on the rows where the given columns have the given values."""
-    return {
-        row["seed"]: row[column]
-        for row in rows
-        if all(row[name] == value for name, value in where.items())
-    }
+def best_rate(rows: Rows) -> list[Row]:
+    """The rows of the learning rate whose networks came closest to the truth.
+
+    Rates are compared on the trials that all of them have, so that a rate that has only begun
+    does not win by its easy trials; when there are none, the rate with most trials stands.
+    """
+    found: dict[float, dict[tuple, float]] = {}
+    for row in rows:
+        trial = (row.get("data"), row["states"], row["seed"])
+        found.setdefault(row["learning_rate"], {})[trial] = row["kl_first"]
+    if len(found) < 2:
+        return [dict(row) for row in rows]
+    common = set.intersection(*(set(trials) for trials in found.values()))
+
+    def distance(rate: float) -> float:
+        trials = found[rate]
+        return sum(trials[trial] for trial in common) if common else -float(len(trials))
+
+    best = min(sorted(found), key=distance)
+    return [dict(row) for row in rows if row["learning_rate"] == best]

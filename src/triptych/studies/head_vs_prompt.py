@@ -15,6 +15,7 @@ from triptych.studies.downstream import (
     SMOKE,
     VOCAB,
     Tuned,
+    best_rate,
     downstream,
     exact_head_accuracy,
     head_accuracies,
@@ -111,7 +112,7 @@ def judge(rows: Rows) -> Verdict:
         return Verdict(Outcome.UNDECIDED, "there are no rows yet")
     if any(math.isnan(float(row[name])) for row in rows for name in _COLUMNS):
         return Verdict(Outcome.UNDECIDED, "an accuracy or a distance to the truth is nan")
-    rows = _best_rate(rows)
+    rows = best_rate(rows)
     beyond = [row for row in rows if row["states"] > VOCAB]
     within = [row for row in rows if row["states"] <= VOCAB]
     if len(beyond) < 3 or len(within) < 3:
@@ -136,7 +137,8 @@ def judge(rows: Rows) -> Verdict:
         "head": [],
         "best_head": [],
     }
-    worse = []
+    worse: list[int] = []
+    full: list[int] = []
     for states in sorted({row["states"] for row in rows}):
         mine = [row for row in rows if row["states"] == states]
         head = mean([row["best_head"] for row in mine])
@@ -145,6 +147,7 @@ def judge(rows: Rows) -> Verdict:
             measured[name] = [*_listed(measured[name]), round(value, 1)]
         measured["hidden"] = [*_listed(measured["hidden"]), states]
         ceiling = head.value >= CEILING
+        full += [states] if ceiling else []
         if len(mine) > 1 and not ceiling and above(mean(_gains(mine)), 0.0) is Outcome.FAILS:
             worse.append(states)
     if worse:
@@ -154,22 +157,10 @@ def judge(rows: Rows) -> Verdict:
     because = (
         f"prompt minus the better head {_points(overall)} points over {overall.n} trials, "
         f"{_points(there)} where |H| > {VOCAB}"
+        + (f"; nothing to win at |H| = {', '.join(map(str, full))}" if full else "")
         + (f"; not shown: {', '.join(open_)}" if open_ else "")
     )
     return Verdict(outcome, because, measured)
-
-
-def _best_rate(rows: Rows) -> list[Row]:
-    """The rows of the learning rate whose networks came closest to the truth."""
-    rates = sorted({row["learning_rate"] for row in rows})
-    if len(rates) < 2:
-        return [dict(row) for row in rows]
-
-    def distance(rate: float) -> float:
-        return mean([row["kl_first"] for row in rows if row["learning_rate"] == rate]).value
-
-    best = min(rates, key=distance)
-    return [dict(row) for row in rows if row["learning_rate"] == best]
 
 
 def _all(outcomes: Sequence[Outcome]) -> Outcome:
@@ -193,7 +184,7 @@ def _points(estimate: Estimate) -> str:
 
 def accuracy_figure(rows: Rows) -> Figure:
     """Figure 3 left, with the majority rate and the published means."""
-    rows = _best_rate(rows)
+    rows = best_rate(rows)
     sizes = sorted({row["states"] for row in rows})
     series = [
         _series(rows, sizes, "prompt", "prompt tuning", "ours"),
@@ -202,7 +193,7 @@ def accuracy_figure(rows: Rows) -> Figure:
             "published, prompt", "published", PUBLISHED["hidden"], PUBLISHED["prompt"], line=False
         ),
         Series("published, head", "published", PUBLISHED["hidden"], PUBLISHED["head"], line=False),
-        _series(rows, sizes, "majority", "always the majority label", "truth"),
+        _series(rows, sizes, "majority", "always the majority label", "truth", band=False),
     ]
     return Figure(
         "head_vs_prompt",
@@ -215,7 +206,7 @@ def accuracy_figure(rows: Rows) -> Figure:
 
 def best_figure(rows: Rows) -> Figure:
     """Is it the recipe? The best linear head, on the network and on the exact law."""
-    rows = _best_rate(rows)
+    rows = best_rate(rows)
     sizes = sorted({row["states"] for row in rows})
     accuracies = [
         _series(rows, sizes, "prompt", "prompt tuning", "ours"),
@@ -246,17 +237,16 @@ def _series(
     label: str,
     kind: Kind,
     factor: float = 100.0,
+    *,
+    band: bool = True,
 ) -> Series:
+    """Means by size; intervals end where the quantity does, at 0 and, for accuracies, at 1."""
     found = [mean([row[column] for row in rows if row["states"] == size]) for size in sizes]
-    ends = [(e.low, e.high) if e.n > 1 else (e.value, e.value) for e in found]
-    return Series(
-        label,
-        kind,
-        sizes,
-        [factor * e.value for e in found],
-        [factor * low for low, _ in ends],
-        [factor * high for _, high in ends],
-    )
+    most = 1.0 if factor == 100.0 else math.inf
+    ends = [(max(0.0, e.low), min(most, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
+    low, high = ([factor * end[side] for end in ends] for side in (0, 1))
+    values = [factor * e.value for e in found]
+    return Series(label, kind, sizes, values, low if band else (), high if band else ())
 
 
 def _trials(within: tuple[float, float], beyond: tuple[float, float]) -> list[Row]:

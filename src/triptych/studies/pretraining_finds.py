@@ -87,7 +87,9 @@ def _panel(rows: Rows, states: int) -> Panel:
     for column, label, kind in columns:
         found = [mean([row[column] for row in own if row["step"] == step]) for step in steps]
         kl = [mean([row["kl_first"] for row in own if row["step"] == step]).value for step in steps]
-        ends = [(e.low, min(1.0, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
+        ends = [
+            (max(0.0, e.low), min(1.0, e.high)) if e.n > 1 else (e.value, e.value) for e in found
+        ]
         series.append(
             Series(
                 label,
@@ -105,7 +107,7 @@ def _panel(rows: Rows, states: int) -> Panel:
             ("best_head", "head, another HMM"),
         ):
             e = mean([row[column] for row in other])
-            low, high = (e.low, min(1.0, e.high)) if e.n > 1 else (e.value, e.value)
+            low, high = (max(0.0, e.low), min(1.0, e.high)) if e.n > 1 else (e.value, e.value)
             series.append(
                 Series(label, "control", kl, [100 * e.value], [100 * low], [100 * high], line=False)
             )
@@ -128,7 +130,7 @@ def training_figure(rows: Rows) -> Figure:
     sizes = sorted({row["states"] for row in rows})
     return Figure(
         "pretraining_finds",
-        "Heads and prompts gain as pretraining comes closer to the truth",
+        "What heads and prompts reach along pretraining, and on a network of another HMM",
         [_panel(rows, states) for states in sizes],
         "One line is one training, from the untrained network (right) to the end (left); means "
         "over trials with 95 % intervals. Single marks: the same tuning on a network pretrained on "

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Int, Integer
 from torch import Tensor
 
 from triptych.core.protocols import Structure
@@ -18,7 +18,7 @@ class Corpus:
     Which chunks come is decided by the rng alone, so a run that was stopped resumes where it was.
     """
 
-    chunks: Int[Tensor, "chunks length"]
+    chunks: Integer[Tensor, "chunks length"]
 
     @classmethod
     def draw(
