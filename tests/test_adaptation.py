@@ -287,7 +287,9 @@ def test_the_recipe_comes_near_the_minimum_and_is_its_seed():
     best = LinearHead().fit(x, labels)
     trained = LinearHead("recipe", recipe=SHORT, seed=1).fit(x, labels)
     assert trained.score(x, labels) > best.score(x, labels) - 0.03
-    again = LinearHead("recipe", recipe=SHORT, seed=1).fit(x, labels)
+    with torch.random.fork_rng():
+        torch.manual_seed(99)  # the global generator has no say
+        again = LinearHead("recipe", recipe=SHORT, seed=1).fit(x, labels)
     assert torch.equal(trained.weights, again.weights)
     assert torch.equal(trained.bias, again.bias)
     other = LinearHead("recipe", recipe=SHORT, seed=2).fit(x, labels)
@@ -644,7 +646,10 @@ def test_a_seed_names_the_result(head):
     def tune(seed):
         return Tuning(model, prompt_length=2, head=head, recipe=FEW, seed=seed).fit(tokens, labels)
 
-    first, again, other = tune(1), tune(1), tune(2)
+    first, other = tune(1), tune(2)
+    with torch.random.fork_rng():
+        torch.manual_seed(99)
+        again = tune(1)
     assert torch.equal(first.prompt, again.prompt)
     assert first.losses == again.losses
     assert torch.equal(first.predict(tokens), again.predict(tokens))

@@ -189,3 +189,14 @@ def test_bad_input_is_explained():
         sure.posteriors(tokens, torch.zeros_like(tokens).bool())
     with pytest.raises(ValueError, match="4096"):
         MemoryHMM.random(8, 4, 2, 2, 2, seed=0).as_hmm()
+
+
+def test_a_position_that_is_not_there_is_explained():
+    model = MemoryHMM.random(2, 1, 2, 3, 3, seed=0)
+    vectors = model.lift(model.embed(torch.zeros((2, 3), dtype=torch.long)))
+    assert torch.equal(
+        model.soft_masked_probs(vectors, at=1)[:, 0], model.soft_masked_probs(vectors)[:, 1]
+    )
+    for at in (-1, 3):
+        with pytest.raises(ValueError, match=f"at is {at}; the input has positions 0 to 2"):
+            model.soft_masked_probs(vectors, at=at)

@@ -566,8 +566,7 @@ def test_accuracies_are_those_of_tunings_with_these_recipes():
 
 
 def test_rows_do_not_depend_on_what_was_trained_before(tmp_path):
-    """The network of another seed's law is trained with this unit's rng: it must not be taken for
-    that seed's own."""
+    """A network belongs to the seed of its law, whichever unit asks for it first."""
     study = pretraining_finds.STUDY
     few = replace(study.settings[Scale.SMOKE], seeds=2, hidden=(4,), steps=2, train=20, test=10)
     units = {(unit.seed, unit.parameters["source"]): unit for unit in study.units(few)}

@@ -318,6 +318,8 @@ class MemoryHMM:
         position i alone. With one cell, lifting changes nothing.
         """
         messages = self.lifted_messages(vectors)
+        if at is not None and not 0 <= at < vectors.shape[1]:
+            raise ValueError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
         lowered = self.lower(messages if at is None else messages[:, at : at + 1])
         total = lowered.sum(-1, keepdim=True)
         law = lowered / torch.where(total > 0, total, torch.ones_like(total))
