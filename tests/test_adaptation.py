@@ -12,7 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 from triptych.adaptation import prompts as prompts_module
-from triptych.adaptation.linear import PAPER_RECIPE, LinearHead, train_classifier
+from triptych.adaptation.linear import (
+    PAPER_RECIPE,
+    RIDGES,
+    LinearHead,
+    best_linear_head,
+    train_classifier,
+)
 from triptych.adaptation.prompts import Tuning
 from triptych.adaptation.tasks import Task, draw_task, majority_rate, sparse_weights
 from triptych.core.protocols import SoftMasked
@@ -770,3 +776,21 @@ def test_tuning_from_scratch_finds_what_no_head_does():
     tuned = Tuning(model, prompt_length=1, recipe=recipe).fit(tokens, labels)
     assert tuned.score(tokens, labels) == 1.0
     assert ((tuned.prompt >= 0) & (tuned.prompt <= 1)).all()
+
+
+def test_the_best_head_is_not_held_back_by_a_ridge():
+    """Two classes a millionth apart need weights of a million, which λ = 1e-6 forbids."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(2, (400,), generator=generator)
+    noise = torch.rand(400, 2, generator=generator, dtype=torch.float64)
+    features = torch.cat([noise, 1e-6 * labels[:, None].double()], dim=1)
+    held_back = LinearHead(ridge=1e-6).fit(features, labels)
+    best = best_linear_head(features, labels)
+    assert held_back.score(features, labels) < 0.7
+    assert best.score(features, labels) == 1.0
+    assert best.ridge < 1e-6
+
+
+def test_the_best_head_prefers_the_strongest_ridge_that_does():
+    features = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    assert best_linear_head(features, torch.tensor([0, 1])).ridge == max(RIDGES)

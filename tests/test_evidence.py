@@ -394,7 +394,7 @@ def test_units_of_other_settings_are_left_out_and_told(file, shown, tmp_path):
     export(tmp_path / "there", file.parent)
     assert len(evidence.load(file).units) == 12
     line = shown()
-    assert line.because.endswith("(changed: sizes; 6 more of other settings left out)")
+    assert line.because.endswith("(6 more of other settings left out)")
     assert line.kept.planned == 6
 
 

@@ -384,3 +384,9 @@ def test_cross_entropy_is_torchs():
     tokens = torch.randint(3, (4, 5), generator=generator)
     ours = loss(logits, Prediction(tokens, tokens, torch.ones_like(tokens).bool(), None))
     torch.testing.assert_close(ours, F.cross_entropy(logits.flatten(0, 1), tokens.flatten()))
+
+
+@pytest.mark.parametrize("field", ["decay", "autocast"])
+def test_a_misspelt_choice_is_explained(field):
+    with pytest.raises(ValueError, match=f"{field} is 'cosin'; it must be one of none"):
+        Recipe(steps=1, **{field: "cosin"})

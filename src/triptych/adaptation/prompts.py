@@ -78,6 +78,12 @@ class Tuning:
         """The share of right predictions."""
         return float((self.predict(tokens) == labels).double().mean())
 
+    def features(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        """The law at the hidden position, which a linear head reads."""
+        if self.head_kind != "linear":
+            raise ValueError("an attention head reads every position: ask the model itself")
+        return self._probs_without_gradients(self.embedded(tokens))[:, 0]
+
     def embedded(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t1 width"]:
         """The vectors of (∅, x)."""
         padded = torch.nn.functional.pad(tokens, (1, 0))

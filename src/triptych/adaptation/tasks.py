@@ -45,7 +45,8 @@ def draw_task(
 ) -> tuple[Task, Int[Tensor, " batch"]]:
     """A task under which the given inputs have both labels, and their labels.
 
-    The first draw is that of the authors' code for this seed; a degenerate one is drawn again.
+    The first draw is that of the authors' code for this seed (their vanilla experiment); a
+    degenerate one is drawn again.
     """
     check_count("entries", entries, at_least=1)
     states = posterior.shape[1]

@@ -1,5 +1,7 @@
 """From a run folder to what a person reads: verdicts, the table on the terminal, the report."""
 
+import dataclasses
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -61,7 +63,12 @@ def kept_runs(folder: Path | None, store: Store | None = None) -> tuple[list[Stu
         else:
             if not _has_all(store, found):
                 study = studies[found.study]
-                run = _run(study, found.scale, found.settings, layout.units)
+                run = _run(
+                    study,
+                    found.scale,
+                    json.loads(json.dumps(dataclasses.asdict(layout.settings))),
+                    layout.units,
+                )
                 others = len(layout.others)
                 runs.append(run._replace(kept=True, others=others, file=path.name))
     return runs, problems

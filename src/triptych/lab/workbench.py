@@ -259,7 +259,7 @@ def _alone(seed: int) -> Iterator[None]:
     """One torch thread and global generators of the unit's own; the caller's come back after."""
     threads, torch_state = torch.get_num_threads(), torch.get_rng_state()
     python_state, numpy_state = random.getstate(), numpy.random.get_state()
-    own = derived_seed(seed, "global generators")
+    own, precision = derived_seed(seed, "global generators"), torch.get_float32_matmul_precision()
     torch.set_num_threads(1)
     torch.manual_seed(own)
     random.seed(own)
@@ -268,6 +268,7 @@ def _alone(seed: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
         torch.set_rng_state(torch_state)
         random.setstate(python_state)
         numpy.random.set_state(numpy_state)

@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.adaptation.linear import LinearHead
+from triptych.adaptation.linear import best_linear_head
 from triptych.adaptation.prompts import HeadKind, Tuning
 from triptych.adaptation.tasks import draw_task, majority_rate
 from triptych.core.divergences import kl_divergence
@@ -51,10 +51,10 @@ class Tuned(Settings):
     heads: int = 4
     norm: str = "pre"
     tied: bool = False
-    length: int = 20
-    steps: int = 1200
+    length: int = 26
+    steps: int = 1000
     batch: int = 64
-    warmup: int = 60
+    warmup: int = 50
     decay: str = "cosine"
     mask_rate: float = 0.15
     targets: str = "exact"
@@ -64,17 +64,22 @@ class Tuned(Settings):
     precision: str = "float32"
     compile: bool = False
     snapshots: tuple[float, ...] = (0.0, 0.0625, 0.25, 1.0)
-    inputs: int = 19
+    inputs: int = 17
     train: int = 2000
     test: int = 1000
-    prompt_length: int = 10
+    prompt_length: int = 8
     head_steps: int = 4000
     tuning_steps: int = 600
     tuning_rate: float = 0.03
     tuning_batch: int = 64
 
     def __post_init__(self) -> None:
-        for name, choices in (("targets", ("sampled", "exact")), ("norm", ("pre", "post"))):
+        for name, choices in (
+            ("targets", ("sampled", "exact")),
+            ("norm", ("pre", "post")),
+            ("precision", ("float32", "bfloat16")),
+            ("decay", ("none", "linear", "cosine")),
+        ):
             if getattr(self, name) not in choices:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}; it must be {' or '.join(choices)}"
@@ -84,9 +89,17 @@ class Tuned(Settings):
         shares = self.snapshots
         if list(shares) != sorted(shares) or not shares or shares[0] < 0 or shares[-1] != 1:
             raise ValueError("snapshots are shares of the training in rising order, the last one 1")
+        for name in ("inputs", "train", "test", "steps", "prompt_length", "tuning_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         longest = self.prompt_length + 1 + self.inputs
-        if min(self.inputs, self.train, self.test, self.steps) < 1 or longest < 2:
-            raise ValueError("inputs, train, test and steps must be at least 1")
+        if longest > self.length:
+            raise ValueError(
+                f"a prompt and an input take {longest} positions, and pretraining sequences have "
+                f"length {self.length}: positions that were never trained would be read"
+            )
+        if self.documents and not self.document_length:
+            raise ValueError("documents need a document_length: a multiple of length")
 
 
 # The paper's own setting [wei, D]; where text and code of the authors differ, docs/log.md says
@@ -124,7 +137,7 @@ SMOKE: dict[str, Any] = {
     "layers": 1,
     "width": 16,
     "heads": 2,
-    "length": 8,
+    "length": 10,
     "steps": 8,
     "warmup": 2,
     "snapshots": (0.0, 1.0),
@@ -136,25 +149,11 @@ SMOKE: dict[str, Any] = {
     "tuning_steps": 10,
 }
 
-_PRETRAINING = (
-    "layers",
-    "width",
-    "heads",
-    "norm",
-    "tied",
-    "length",
-    "steps",
-    "batch",
-    "warmup",
-    "decay",
-    "mask_rate",
-    "targets",
-    "corrupted",
-    "documents",
-    "document_length",
-    "precision",
-    "compile",
-    "snapshots",
+_TUNING = {"seeds", "inputs", "train", "test", "prompt_length", "head_steps"}
+_PRETRAINING = tuple(
+    field.name
+    for field in fields(Tuned)
+    if field.name not in _TUNING and not field.name.startswith("tuning_")
 )
 
 
@@ -199,7 +198,7 @@ def pretrained(
     """
     shape = Shape(
         vocab_size=VOCAB + 1,
-        length=max(p["length"], p["prompt_length"] + 1 + p["inputs"]),
+        length=p["length"],
         width=p["width"],
         layers=p["layers"],
         heads=p["heads"],
@@ -233,6 +232,8 @@ def _train(
     bench: Bench, law: Law, p: Mapping[str, Any], shape: Shape, rate: float, seed: int
 ) -> dict[str, Tensor]:
     device = bench.device
+    if p["precision"] == "bfloat16" and torch.device(device).type == "cpu":
+        raise ValueError("precision = bfloat16 is for a GPU: use --set precision=float32 on a CPU")
     there = law.with_length(p["length"]).to(device)
     lm = MaskedLM(Transformer(shape, seed=seed, device=device))
     exact = masked(words=VOCAB, p_m=p["mask_rate"], truth=there)
@@ -369,9 +370,8 @@ def head_accuracies(
     trained.fit(data.train.tokens, data.train.labels)
     row: Row = {"head": trained.score(data.test.tokens, data.test.labels)}
     if head == "linear":
-        best = Tuning(model, solver="newton", seed=seed)
-        best.fit(data.train.tokens, data.train.labels)
-        row["best_head"] = best.score(data.test.tokens, data.test.labels)
+        best = best_linear_head(trained.features(data.train.tokens), data.train.labels)
+        row["best_head"] = best.score(trained.features(data.test.tokens), data.test.labels)
     return row
 
 
@@ -395,7 +395,7 @@ def prompt_accuracies(model: SoftMasked, data: Downstream, p: Mapping[str, Any],
 
 def exact_head_accuracy(data: Downstream) -> float:
     """Test accuracy of the best linear head on the exact law: no network, no training error."""
-    head = LinearHead().fit(data.train.law, data.train.labels)
+    head = best_linear_head(data.train.law, data.train.labels)
     return head.score(data.test.law, data.test.labels)
 
 

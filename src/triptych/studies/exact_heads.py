@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from triptych.core.estimates import Outcome
+from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
 from triptych.structures.hmm import HMM
 from triptych.studies.figures import Figure, Panel, Series
@@ -104,7 +105,9 @@ def _head(unit: Unit, bench: Bench) -> Row:
     head = heads.witness(hmm, task)
     holds = heads.conditions(hmm)
     short = all_sequences(vocab, 3)
-    long = hmm.with_length(128).sample(unit.parameters["strings"], bench.rng("strings"))
+    long = hmm.with_length(128).sample(
+        unit.parameters["strings"], TorchRng(bench.rng("strings").seed)
+    )
     errors, wrong, near = [], 0, 0
     for tokens in (short, long):
         posterior, features = heads.state_before(hmm, tokens), heads.masked_first(hmm, tokens)

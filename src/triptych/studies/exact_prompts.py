@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.estimates import Outcome
+from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
 from triptych.structures.hmm import HMM
 from triptych.studies.figures import Figure, Kind, Panel, Series
@@ -125,7 +126,7 @@ def _every_short(hmm: HMM, at_most: int) -> Tensor:
 
 def _sampled(hmm: HMM, count: int, bench: Bench) -> Tensor:
     first = replace(hmm, initial=hmm.initial @ hmm.transition, length=LONG)
-    return first.sample(count, bench.rng("strings"))
+    return first.sample(count, TorchRng(bench.rng("strings").seed))  # on the CPU, as the models
 
 
 def _fake_token(unit: Unit, bench: Bench) -> Row:

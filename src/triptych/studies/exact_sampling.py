@@ -15,7 +15,7 @@ from triptych.core.counting import Counted
 from triptych.core.estimates import Outcome, mean
 from triptych.core.laws import check_sampler
 from triptych.core.protocols import Rng
-from triptych.core.randomness import exact_law
+from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.samplers import Chain
 from triptych.core.table import Table, places
 from triptych.inference import rejection, tokenwise, vgb
@@ -75,7 +75,7 @@ def _queries(unit: Unit, bench: Bench) -> Row:
         "rejection": unit.parameters["rejection_repeats"],
         "tokenwise": unit.parameters["repeats"],
     }
-    constraint, rng = AllZeros(depth), bench.rng("queries")
+    constraint, rng = AllZeros(depth), TorchRng(bench.rng("queries").seed)
     counts: dict[str, list[float]] = {"rejection": [], "tokenwise": []}
     samplers = {"rejection": rejection.sample, "tokenwise": tokenwise.sample}
     for name, draw in samplers.items():

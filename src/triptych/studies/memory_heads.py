@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from triptych.core.estimates import Estimate, Outcome, above, bootstrap, mean
+from triptych.core.estimates import Estimate, Outcome, above, mean
 from triptych.studies.downstream import (
     PAPER,
     SMOKE,
@@ -114,7 +114,10 @@ def _vanilla(rows: Rows) -> list[float]:
 
 
 def _vanilla_attention(rows: Rows) -> float:
-    """What the attention head reaches on the other data: the comparison that the figure lacks."""
+    """What the attention head reaches on the other data, which the paper's text leaves out.
+
+    The authors' scripts train the attention head on both kinds of data.
+    """
     return mean([float(row["attention"]) for row in rows if row["data"] == "vanilla"]).value
 
 
@@ -132,7 +135,7 @@ def judge(rows: Rows) -> Verdict:
     reach = math.hypot(memory.half_width, other.half_width)
     value = memory.value - other.value
     gain = Estimate(value, value - reach, value + reach, memory.n + other.n)
-    near = above(bootstrap(ours), NEAR)  # accuracies pile up at 1, where Student's t is not fair
+    near = above(memory, NEAR)
     found = {
         "the attention head is above the linear head": above(gain, 0.0),
         f"it is near 100 % (mean above {NEAR:.0%})": near,
@@ -187,7 +190,7 @@ def accuracy_figure(rows: Rows) -> Figure:
     ]
     return Figure(
         "memory_heads",
-        "With memory in the data, an attention head finds what a linear head on plain data misses",
+        "An attention head on data with a memory, against a linear head on plain data",
         [Panel(series, "states |M| |H|, |H| = 4", "test accuracy (%)")],
         "Means over trials (data, network and task) with 95 % intervals.",
     )
@@ -248,7 +251,7 @@ STUDY = Study(
     about="Does long memory in the data let an attention head learn the task?",
     settings={
         Scale.SMOKE: MemoryHeads(seeds=1, memories=(2,), **SMOKE),
-        Scale.LAPTOP: MemoryHeads(seeds=4),
+        Scale.LAPTOP: MemoryHeads(seeds=3),
         Scale.PAPER: MemoryHeads(
             seeds=5, memories=(2, 3, 5, 7), learning_rates=(1e-4, 1e-5), **PAPER
         ),

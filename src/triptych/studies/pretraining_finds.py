@@ -16,6 +16,7 @@ from triptych.studies.downstream import (
     SMOKE,
     VOCAB,
     Tuned,
+    best_rate,
     downstream,
     exact_head_accuracy,
     head_accuracies,
@@ -127,6 +128,7 @@ def _panel(rows: Rows, states: int) -> Panel:
 
 def training_figure(rows: Rows) -> Figure:
     """Accuracy against the distance to the truth, with both controls."""
+    rows = best_rate(rows)
     sizes = sorted({row["states"] for row in rows})
     return Figure(
         "pretraining_finds",

@@ -73,6 +73,14 @@ class Recipe:
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
         if not self.learning_rate > 0:
             raise ValueError(f"learning_rate is {self.learning_rate}; it must be positive")
+        for name, choices in (
+            ("decay", ("none", "linear", "cosine")),
+            ("autocast", ("none", "bfloat16")),
+        ):
+            if getattr(self, name) not in choices:
+                raise ValueError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
         if not 0 <= self.ema < 1:
             raise ValueError(f"ema is {self.ema}; it must lie in [0, 1)")
 
