@@ -376,7 +376,10 @@ def head_accuracies(
 
 
 def prompt_accuracies(model: SoftMasked, data: Downstream, p: Mapping[str, Any], seed: int) -> Row:
-    """Accuracy of a prompt trained together with a linear head, on new inputs and on its own."""
+    """Test and training accuracy of a prompt trained with a linear head.
+
+    `best_prompt` is the same prompt with the best linear head in place of the trained one.
+    """
     recipe = Recipe(
         steps=p["tuning_steps"],
         batch=p["tuning_batch"],
@@ -386,8 +389,10 @@ def prompt_accuracies(model: SoftMasked, data: Downstream, p: Mapping[str, Any],
     )
     tuned = Tuning(model, prompt_length=p["prompt_length"], recipe=recipe, seed=seed)
     tuned.fit(data.train.tokens, data.train.labels)
+    best = best_linear_head(tuned.features(data.train.tokens), data.train.labels)
     return {
         "prompt": tuned.score(data.test.tokens, data.test.labels),
+        "best_prompt": best.score(tuned.features(data.test.tokens), data.test.labels),
         "prompt_train": tuned.score(data.train.tokens, data.train.labels),
         "prompt_loss": sum(tuned.losses[-20:]) / len(tuned.losses[-20:]),
     }

@@ -83,7 +83,7 @@ def _panel(rows: Rows, states: int) -> Panel:
     series = []
     columns: Sequence[tuple[str, str, Kind]] = (
         ("prompt", "prompt tuning", "ours"),
-        ("best_head", "best linear head", "control"),
+        ("head", "head tuning", "control"),
     )
     for column, label, kind in columns:
         found = [mean([row[column] for row in own if row["step"] == step]) for step in steps]
