@@ -794,3 +794,15 @@ def test_the_best_head_is_not_held_back_by_a_ridge():
 def test_the_best_head_prefers_the_strongest_ridge_that_does():
     features = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
     assert best_linear_head(features, torch.tensor([0, 1])).ridge == max(RIDGES)
+
+
+def test_features_are_the_law_at_the_hidden_position():
+    hmm = HMM.random(3, 4, 1, seed=2)
+    tokens = torch.tensor([[0, 1], [2, 3]])
+    found = Tuning(hmm).features(tokens)
+    hidden = torch.tensor([[True, False, False]]).expand(2, 3)
+    padded = torch.nn.functional.pad(tokens, (1, 0))
+    wanted = hmm.with_length(3).masked_log_probs(padded, hidden)[:, 0].exp()
+    torch.testing.assert_close(found, wanted)
+    with pytest.raises(ValueError, match="an attention head reads every position"):
+        Tuning(hmm, head="attention").features(tokens)

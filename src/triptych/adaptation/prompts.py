@@ -80,9 +80,13 @@ class Tuning:
 
     def features(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
         """The law at the hidden position, which a linear head reads."""
+        return self.features_of(self.embedded(tokens))
+
+    def features_of(self, vectors: Float[Tensor, "batch t width"]) -> Float[Tensor, "batch vocab"]:
+        """The same for vectors whose first position is the hidden one."""
         if self.head_kind != "linear":
             raise ValueError("an attention head reads every position: ask the model itself")
-        return self._probs_without_gradients(self.embedded(tokens))[:, 0]
+        return self._probs_without_gradients(vectors)[:, 0]
 
     def embedded(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t1 width"]:
         """The vectors of (∅, x)."""

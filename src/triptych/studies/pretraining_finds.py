@@ -105,7 +105,7 @@ def _panel(rows: Rows, states: int) -> Panel:
         kl = [mean([row["kl_first"] for row in other]).value]
         for column, label in (
             ("prompt", "prompt, another HMM"),
-            ("best_head", "head, another HMM"),
+            ("head", "head, another HMM"),
         ):
             e = mean([row[column] for row in other])
             low, high = (max(0.0, e.low), min(1.0, e.high)) if e.n > 1 else (e.value, e.value)
