@@ -102,8 +102,7 @@ class Tuned(Settings):
             raise ValueError("documents need a document_length: a multiple of length")
 
 
-# The paper's own setting [wei, D]; where text and code of the authors differ, docs/log.md says
-# which one is followed. No dropout: the loop has none.
+# The paper's own setting [wei, D], without dropout; docs/log.md says what else differs.
 PAPER: dict[str, Any] = {
     "layers": 6,
     "width": 768,
@@ -264,8 +263,7 @@ def _train(
     wanted = {round(share * p["steps"] / every) * every for share in p["snapshots"][:-1]}
     wanted.add(p["steps"])
     kept_weights: dict[str, Tensor] = {}
-    steps: list[int] = []
-    gaps: list[float] = []
+    steps, gaps = list[int](), list[float]()
 
     def keep(model: Trainable, step: int, gap: Gap) -> None:
         for name, value in model.net.state_dict().items():
@@ -273,9 +271,8 @@ def _train(
         steps.append(step)
         gaps.append(gap.kl)
 
-    meter_calls = iter(
-        [step for step in range(1, p["steps"] + 1) if step == p["steps"] or step % every == 0]
-    )
+    last = p["steps"]
+    meter_calls = iter([step for step in range(1, last + 1) if step == last or not step % every])
 
     def meter(model: Trainable) -> Gap:
         gap, step = measured(model), next(meter_calls)
@@ -400,8 +397,8 @@ def prompt_accuracies(model: SoftMasked, data: Downstream, p: Mapping[str, Any],
 
 def exact_head_accuracy(data: Downstream) -> float:
     """Test accuracy of the best linear head on the exact law: no network, no training error."""
-    head = best_linear_head(data.train.law, data.train.labels)
-    return head.score(data.test.law, data.test.labels)
+    train, test = data.train, data.test
+    return best_linear_head(train.law, train.labels).score(test.law, test.labels)
 
 
 def use_fast_products(device: str) -> None:
