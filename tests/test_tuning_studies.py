@@ -21,7 +21,7 @@ from triptych.models.transformer import Transformer
 from triptych.structures.hmm import HMM
 from triptych.structures.memory_hmm import MemoryHMM
 from triptych.studies import downstream as shared
-from triptych.studies import exact_tuning, head_vs_prompt, memory_heads, pretraining_finds
+from triptych.studies import exact_tuning, head_vs_prompt, judging, memory_heads, pretraining_finds
 from triptych.studies.downstream import SMOKE, Labelled, Tuned
 from triptych.studies.study import Scale
 from triptych.theory.essential import random_with_zeros
@@ -759,3 +759,28 @@ def test_units_that_cannot_be_are_explained():
         memory_heads.units(memory_heads.MemoryHeads(data=("both",)))
     with pytest.raises(ValueError, match="hidden sizes must be at least 1"):
         head_vs_prompt.units(head_vs_prompt.HeadVsPrompt(hidden=(0, 4)))
+
+
+def test_all_of_is_the_worst():
+    holds, fails, undecided = Outcome.HOLDS, Outcome.FAILS, Outcome.UNDECIDED
+    assert judging.all_of([holds, holds]) is holds
+    assert judging.all_of([holds, undecided]) is undecided
+    assert judging.all_of([undecided, fails, holds]) is fails
+
+
+def test_difference_adds_squared_half_widths():
+    """Two values a, b have the t interval ± 12.7062 |a - b| / 2 around their mean."""
+    found = judging.difference([1.0, 1.06], [0.0, 0.08])
+    assert found.value == pytest.approx(0.99)
+    assert found.half_width == pytest.approx(12.7062 * 0.05, rel=1e-5)  # 0.03, 0.04 -> 0.05
+    assert found.n == 4
+
+
+def test_means_by_place_end_where_accuracies_end():
+    rows = [{"size": 8, "a": 1.0}, {"size": 4, "a": 0.9}, {"size": 4, "a": 1.0}]
+    found = judging.mean_series(rows, "size", "a", "label", "ours")
+    assert (found.x, found.y) == ((4.0, 8.0), (95.0, 100.0))
+    assert found.high == (100.0, 100.0)
+    assert found.low == (pytest.approx(95 - 12.7062 * 5, rel=1e-4), 100.0)
+    raw = judging.mean_series(rows, "size", "a", "label", "ours", percent=False)
+    assert raw.high[0] == pytest.approx(0.95 + 12.7062 * 0.05, rel=1e-4)

@@ -6,6 +6,7 @@
 "recipe" is stochastic training with the paper's optimiser and schedule [wei, D].
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
@@ -151,7 +152,11 @@ def best_linear_head(
 
 
 def train_classifier(
-    scores, labels: Int[Tensor, " batch"], parameters: list[nn.Parameter], recipe: Recipe, rng
+    scores: Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows classes"]],
+    labels: Int[Tensor, " batch"],
+    parameters: list[nn.Parameter],
+    recipe: Recipe,
+    rng: TorchRng,
 ) -> list[float]:
     """Minimise the cross-entropy of `scores(rows)` against labels[rows], epoch after epoch.
 

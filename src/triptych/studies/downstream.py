@@ -208,7 +208,6 @@ def pretrained(
     key = {
         "network": "masked lm",
         "law": dict(law_name),
-        "positions": shape.length,
         "learning_rate": learning_rate,
         "seed": seed,
     } | {name: p[name] for name in _PRETRAINING}

@@ -18,10 +18,10 @@ from torch import Tensor
 from triptych.adaptation.linear import best_linear_head
 from triptych.adaptation.prompts import Tuning
 from triptych.adaptation.tasks import draw_task, majority_rate
-from triptych.core.estimates import mean
 from triptych.structures.hmm import HMM
 from triptych.studies.downstream import VOCAB, vanilla
 from triptych.studies.figures import Figure, Kind, Panel, Series
+from triptych.studies.judging import mean_series
 from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
 from triptych.theory.heads import smallest_singular_value
 from triptych.training.loop import Recipe
@@ -120,21 +120,20 @@ def run(unit: Unit, bench: Bench) -> Iterable[Row]:
 
 def accuracy_figure(rows: Rows) -> Figure:
     """Accuracy against |H|, without any network."""
-    sizes = sorted({row["states"] for row in rows})
     lengths = sorted({row["prompt_length"] for row in rows})
     first = [row for row in rows if row["prompt_length"] == lengths[0]]
     series = [
-        _series(
+        mean_series(
             [row for row in rows if row["prompt_length"] == length],
-            sizes,
+            "states",
             "prompt",
             f"{length} soft token{'s' if length > 1 else ''} and a head",
             "ours",
         )
         for length in lengths
     ]
-    series.append(_series(first, sizes, "head", "best linear head", "control"))
-    majority = _series(first, sizes, "majority", "always the majority label", "truth")
+    series.append(mean_series(first, "states", "head", "best linear head", "control"))
+    majority = mean_series(first, "states", "majority", "always the majority label", "truth")
     series.append(replace(majority, low=(), high=()))
     gains = [
         Series(
@@ -171,19 +170,6 @@ def _by_size(rows: Rows) -> list[tuple[str, Kind, list[Row]]]:
     beyond = [dict(row) for row in rows if row["states"] > VOCAB]
     within = [dict(row) for row in rows if row["states"] <= VOCAB]
     return [(">", "ours", beyond), ("<=", "control", within)]
-
-
-def _series(rows: Rows, sizes: Sequence[int], column: str, label: str, kind: Kind) -> Series:
-    found = [mean([row[column] for row in rows if row["states"] == size]) for size in sizes]
-    ends = [(e.low, min(1.0, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
-    return Series(
-        label,
-        kind,
-        sizes,
-        [100 * e.value for e in found],
-        [100 * low for low, _ in ends],
-        [100 * high for _, high in ends],
-    )
 
 
 STUDY = Study(

@@ -6,9 +6,8 @@ such a head. The network's distance to the truth and the majority rate stand bes
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from triptych.core.estimates import Estimate, Outcome, above, mean
 from triptych.studies.downstream import (
@@ -27,7 +26,8 @@ from triptych.studies.downstream import (
     use_fast_products,
     vanilla,
 )
-from triptych.studies.figures import Figure, Kind, Panel, Series
+from triptych.studies.figures import Figure, Panel, Series
+from triptych.studies.judging import all_of, difference, mean_series
 from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Study, Unit, Verdict
 
 # Figure 3 left of [wei], per cent, means over 20 trials: read from the figure's vector graphics.
@@ -94,15 +94,7 @@ def _gains(rows: Rows) -> list[float]:
 
 def _best_gains(rows: Rows) -> list[float]:
     """The same with the best linear head in both: a head not trained to its end cannot help."""
-    return [float(row.get("best_prompt", row["prompt"])) - float(row["best_head"]) for row in rows]
-
-
-def _welch(first: Sequence[float], second: Sequence[float]) -> Estimate:
-    """mean(first) - mean(second) with a 95 % interval that adds their squared half-widths."""
-    a, b = mean(first), mean(second)
-    reach = math.hypot(a.half_width, b.half_width)
-    value = a.value - b.value
-    return Estimate(value, value - reach, value + reach, a.n + b.n)
+    return [float(row["best_prompt"]) - float(row["best_head"]) for row in _with_best_prompt(rows)]
 
 
 def judge(rows: Rows) -> Verdict:
@@ -128,7 +120,7 @@ def judge(rows: Rows) -> Verdict:
         )
         return Verdict(Outcome.UNDECIDED, because)
     overall, there, best = mean(_gains(rows)), mean(_gains(beyond)), mean(_best_gains(beyond))
-    more = _welch(_gains(beyond), _gains(within))
+    more = difference(_gains(beyond), _gains(within))
     found = {
         "prompt beats head": above(overall, 0.0),
         f"it does with |H| > {VOCAB}": above(there, 0.0),
@@ -161,7 +153,7 @@ def judge(rows: Rows) -> Verdict:
             worse.append(states)
     if worse:
         found[f"no hidden size says the contrary (|H| = {worse} do)"] = Outcome.FAILS
-    outcome = _all(list(found.values()))
+    outcome = all_of(list(found.values()))
     open_ = [name for name, value in found.items() if value is not Outcome.HOLDS]
     because = (
         f"prompt minus head {_points(overall)} points over {overall.n} trials, "
@@ -171,12 +163,6 @@ def judge(rows: Rows) -> Verdict:
         + (f"; not shown: {', '.join(open_)}" if open_ else "")
     )
     return Verdict(outcome, because, measured)
-
-
-def _all(outcomes: Sequence[Outcome]) -> Outcome:
-    if Outcome.FAILS in outcomes:
-        return Outcome.FAILS
-    return Outcome.UNDECIDED if Outcome.UNDECIDED in outcomes else Outcome.HOLDS
 
 
 def _listed(value: object) -> list:
@@ -195,15 +181,15 @@ def _points(estimate: Estimate) -> str:
 def accuracy_figure(rows: Rows) -> Figure:
     """Figure 3 left, with the majority rate and the published means."""
     rows = best_rate(rows)
-    sizes = sorted({row["states"] for row in rows})
+    majority = mean_series(rows, "states", "majority", "always the majority label", "truth")
     series = [
-        _series(rows, sizes, "prompt", "prompt tuning", "ours"),
-        _series(rows, sizes, "head", "head tuning", "control"),
+        mean_series(rows, "states", "prompt", "prompt tuning", "ours"),
+        mean_series(rows, "states", "head", "head tuning", "control"),
         Series(
             "published, prompt", "published", PUBLISHED["hidden"], PUBLISHED["prompt"], line=False
         ),
         Series("published, head", "published", PUBLISHED["hidden"], PUBLISHED["head"], line=False),
-        _series(rows, sizes, "majority", "always the majority label", "truth", band=False),
+        replace(majority, low=(), high=()),
     ]
     return Figure(
         "head_vs_prompt",
@@ -216,14 +202,15 @@ def accuracy_figure(rows: Rows) -> Figure:
 
 def best_figure(rows: Rows) -> Figure:
     """Is it the recipe? The best linear head, on the network and on the exact law."""
-    rows = best_rate(rows)
-    sizes = sorted({row["states"] for row in rows})
+    rows = _with_best_prompt(best_rate(rows))
     accuracies = [
-        _series(rows, sizes, "best_prompt", "prompt and best linear head", "ours"),
-        _series(rows, sizes, "best_head", "best linear head on the network", "control"),
-        _series(rows, sizes, "exact_head", "best linear head on the exact law", "truth"),
+        mean_series(rows, "states", "best_prompt", "prompt and best linear head", "ours"),
+        mean_series(rows, "states", "best_head", "best linear head on the network", "control"),
+        mean_series(rows, "states", "exact_head", "best linear head on the exact law", "truth"),
     ]
-    distance = [_series(rows, sizes, "kl_first", "pretrained networks", "ours", factor=1.0)]
+    distance = [
+        mean_series(rows, "states", "kl_first", "pretrained networks", "ours", percent=False)
+    ]
     return Figure(
         "best_heads",
         "Prompt tuning against the best linear heads, on the network and on the exact law",
@@ -240,28 +227,9 @@ def best_figure(rows: Rows) -> Figure:
     )
 
 
-def _value(row: Mapping[str, Any], column: str) -> float:
-    """A column of a row; rows kept from before `best_prompt` have `prompt` in its place."""
-    return float(row[column] if column in row else row["prompt"])
-
-
-def _series(
-    rows: Rows,
-    sizes: Sequence[int],
-    column: str,
-    label: str,
-    kind: Kind,
-    factor: float = 100.0,
-    *,
-    band: bool = True,
-) -> Series:
-    """Means by size; intervals end where the quantity does, at 0 and, for accuracies, at 1."""
-    found = [mean([_value(row, column) for row in rows if row["states"] == size]) for size in sizes]
-    most = 1.0 if factor == 100.0 else math.inf
-    ends = [(max(0.0, e.low), min(most, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
-    low, high = ([factor * end[side] for end in ends] for side in (0, 1))
-    values = [factor * e.value for e in found]
-    return Series(label, kind, sizes, values, low if band else (), high if band else ())
+def _with_best_prompt(rows: Rows) -> list[Row]:
+    """Rows kept from before `best_prompt` have `prompt` in its place."""
+    return [{"best_prompt": row["prompt"], **row} for row in rows]
 
 
 def _trials(

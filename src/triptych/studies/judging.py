@@ -1,9 +1,10 @@
-"""Pieces that judges share: rows of one kind, and equality of two sides in float64."""
+"""Pieces that judges and figures share: rows of one kind, equalities, differences, means."""
 
 import math
 from collections.abc import Sequence
 
-from triptych.core.estimates import Outcome
+from triptych.core.estimates import Estimate, Outcome, mean
+from triptych.studies.figures import Kind, Series
 from triptych.studies.study import Row, Rows, Verdict
 
 EXACT = 1e-9  # float64 agreement of two sides of an equation
@@ -28,3 +29,33 @@ def judge_equal(rows: Sequence[Row], columns: Sequence[str], sentence: str) -> V
     shown = ", ".join(f"{name.replace('_', ' ')} {value:.1e}" for name, value in worst.items())
     outcome = Outcome.HOLDS if holds else Outcome.FAILS
     return Verdict(outcome, f"{sentence}: {shown} over {len(rows)} models", worst)
+
+
+def all_of(outcomes: Sequence[Outcome]) -> Outcome:
+    """FAILS if one fails, else UNDECIDED if one is undecided, else HOLDS."""
+    if Outcome.FAILS in outcomes:
+        return Outcome.FAILS
+    return Outcome.UNDECIDED if Outcome.UNDECIDED in outcomes else Outcome.HOLDS
+
+
+def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
+    """mean(first) - mean(second) of independent trials, a little wider than Welch's interval.
+
+    The half-widths of the two t intervals are added as squares: means 2 ± 0.3 and 1 ± 0.4 differ
+    by 1 ± 0.5.
+    """
+    a, b = mean(first), mean(second)
+    reach, value = math.hypot(a.half_width, b.half_width), a.value - b.value
+    return Estimate(value, value - reach, value + reach, a.n + b.n)
+
+
+def mean_series(
+    rows: Rows, x: str, column: str, label: str, kind: Kind, *, percent: bool = True
+) -> Series:
+    """Means of a column for every x; intervals end at 0 and, in per cent, at 100."""
+    places = sorted({row[x] for row in rows})
+    found = [mean([float(row[column]) for row in rows if row[x] == place]) for place in places]
+    factor, most = (100.0, 1.0) if percent else (1.0, math.inf)
+    ends = [(max(0.0, e.low), min(most, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
+    low, high = ([factor * end[side] for end in ends] for side in (0, 1))
+    return Series(label, kind, places, [factor * e.value for e in found], low, high)

@@ -7,9 +7,9 @@ linear head reads the network's law at the masked first position.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from triptych.core.estimates import Estimate, Outcome, above, mean
+from triptych.core.estimates import Outcome, above, mean
 from triptych.studies.downstream import (
     PAPER,
     SMOKE,
@@ -26,6 +26,7 @@ from triptych.studies.downstream import (
     with_memory,
 )
 from triptych.studies.figures import Figure, Kind, Panel, Series
+from triptych.studies.judging import all_of, difference, mean_series
 from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Study, Unit, Verdict
 
 # Figure 3 right of [wei], per cent, means over 5 trials: read from the figure's vector graphics.
@@ -127,21 +128,11 @@ def judge(rows: Rows) -> Verdict:
     if len(ours) < 3 or len(theirs) < 3:
         because = f"{len(ours)} memory and {len(theirs)} vanilla trials: at least three of each"
         return Verdict(Outcome.UNDECIDED, because)
-    memory, other = mean(ours), mean(theirs)
-    reach = math.hypot(memory.half_width, other.half_width)
-    value = memory.value - other.value
-    gain = Estimate(value, value - reach, value + reach, memory.n + other.n)
-    near = above(memory, NEAR)
+    memory, other, gain = mean(ours), mean(theirs), difference(ours, theirs)
     found = {
         "the attention head is above the linear head": above(gain, 0.0),
-        f"it is near 100 % (mean above {NEAR:.0%})": near,
+        f"it is near 100 % (mean above {NEAR:.0%})": above(memory, NEAR),
     }
-    outcomes = list(found.values())
-    outcome = Outcome.HOLDS
-    if Outcome.FAILS in outcomes:
-        outcome = Outcome.FAILS
-    elif Outcome.UNDECIDED in outcomes:
-        outcome = Outcome.UNDECIDED
     open_ = [name for name, value in found.items() if value is not Outcome.HOLDS]
     because = (
         f"attention head on memory data {memory.value:.1%}, linear head on vanilla data "
@@ -160,7 +151,7 @@ def judge(rows: Rows) -> Verdict:
         "best_linear_on_vanilla": _mean_percent(_vanilla(rows, "best_linear")),
         "attention_on_vanilla": round(100 * _vanilla_attention(rows), 1),
     }
-    return Verdict(outcome, because, measured)
+    return Verdict(all_of(list(found.values())), because, measured)
 
 
 def _of(rows: Rows, states: int) -> list[Row]:
@@ -185,7 +176,7 @@ def accuracy_figure(rows: Rows) -> Figure:
         Series(
             "published, vanilla", "published", PUBLISHED["states"], PUBLISHED["vanilla"], line=False
         ),
-        *_series(memory, "majority", "memory tasks: the majority label", "truth", band=False),
+        *(replace(majority, low=(), high=()) for majority in _series(memory, *_MAJORITY)),
     ]
     return Figure(
         "memory_heads",
@@ -216,15 +207,11 @@ def crossed_figure(rows: Rows) -> Figure:
     )
 
 
-def _series(rows: Rows, column: str, label: str, kind: Kind, *, band: bool = True) -> list[Series]:
-    if not rows:
-        return []
-    sizes = sorted({row["states"] for row in rows})
-    found = [mean([row[column] for row in rows if row["states"] == size]) for size in sizes]
-    ends = [(max(e.low, 0.0), min(e.high, 1.0)) if e.n > 1 else (e.value, e.value) for e in found]
-    low, high = ([100 * end[side] for end in ends] for side in (0, 1))
-    values = [100 * e.value for e in found]
-    return [Series(label, kind, sizes, values, low if band else (), high if band else ())]
+_MAJORITY: tuple[str, str, Kind] = ("majority", "memory tasks: the majority label", "truth")
+
+
+def _series(rows: Rows, column: str, label: str, kind: Kind) -> list[Series]:
+    return [mean_series(rows, "states", column, label, kind)] if rows else []
 
 
 def _trials(attention: float, linear: float) -> list[Row]:
