@@ -14,7 +14,8 @@ import torch
 from triptych.core.laws import check_structure
 from triptych.core.randomness import TorchRng
 from triptych.lab.discovery import package_examples
-from triptych.models.cache import CachedDecoder, RecomputingDecoder
+from triptych.core.decoders import RecomputingDecoder
+from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from triptych.core.protocols import Decoder
-from triptych.models.cache import CachedDecoder, RecomputingDecoder
+from triptych.core.decoders import RecomputingDecoder
+from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.transformer import Shape, Transformer
 from triptych.structures.hmm import HMM

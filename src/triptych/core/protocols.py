@@ -148,13 +148,23 @@ class Decoder(Protocol):
     """A batch of growing prefixes, each row at its own length: the cursor of every algorithm."""
 
     @property
+    def vocab_size(self) -> int: ...
+
+    @property
     def lengths(self) -> Int[Tensor, " batch"]: ...
 
-    def next_log_probs(self) -> Float[Tensor, "batch vocab"]:
-        """log p(· | the prefix of each row)."""
+    @property
+    def tokens(self) -> Int[Tensor, "batch t"]:
+        """The rows cut at the longest of them, -1 beyond each row's end."""
         ...
 
-    def append(self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"]) -> None: ...
+    def next_log_probs(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ vocab"]:
+        """log p(· | the prefix of each row); of the given rows only, if they are named."""
+        ...
+
+    def append(
+        self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"] | None = None
+    ) -> None: ...
 
     def rollback(self, counts: Int[Tensor, " batch"]) -> None:
         """Erase the last `counts[b]` tokens of row b."""
@@ -169,6 +179,21 @@ class Decoder(Protocol):
 class NetworkDecoder(Decoder, Protocol):
     """A decoder of a network, which has states for a verifier to look at."""
 
-    def hidden_state(self) -> Float[Tensor, "batch width"]:
-        """The network's last state at the end of each row."""
+    def hidden_state(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ width"]:
+        """The network's state at the end of each row."""
         ...
+
+
+@runtime_checkable
+class DecoderValue(Protocol):
+    """A process verifier that reads the rows of a decoder, as a probe on a network's states does.
+
+    Like `Value`, it answers log V of each row's prefix.
+    """
+
+    def decoder_log_value(
+        self, decoder: Decoder, rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, " rows"]: ...
+
+
+Verifier = Value | DecoderValue

@@ -20,7 +20,9 @@ _ALIAS_OUTCOMES = 512
 _ALIAS_DRAWS = 16
 
 
-def _probabilities(log_probs: Float[Tensor, "*table outcomes"]) -> Float[Tensor, "*table outcomes"]:
+def checked_probabilities(
+    log_probs: Float[Tensor, "*table outcomes"],
+) -> Float[Tensor, "*table outcomes"]:
     probs = log_probs.exp()
     off = (probs.sum(-1) - 1).abs()
     if not (off < 1e-4).all():  # written so that nan fails too
@@ -40,7 +42,7 @@ class _Cumulative(NamedTuple):
 
     @classmethod
     def of(cls, log_probs: Float[Tensor, "rows outcomes"]) -> "_Cumulative":
-        cumulative = _probabilities(log_probs.double()).cumsum(-1)
+        cumulative = checked_probabilities(log_probs.double()).cumsum(-1)
         cumulative = cumulative / cumulative[:, -1:]
         offset = torch.arange(len(cumulative), dtype=torch.float64, device=log_probs.device)
         return cls(log_probs.shape[-1], (cumulative + offset[:, None]).reshape(-1))
@@ -72,7 +74,7 @@ class _Alias(NamedTuple):
     def of(cls, log_probs: Float[Tensor, "rows outcomes"]) -> "_Alias":
         """The poorest open outcome is closed by the richest, until one is left."""
         rows, outcomes = log_probs.shape
-        probs = _probabilities(log_probs.double())
+        probs = checked_probabilities(log_probs.double())
         mass = probs / probs.sum(-1, keepdim=True) * outcomes
         keep = torch.ones_like(mass)
         other = torch.arange(outcomes, device=mass.device).repeat(rows, 1)
@@ -132,7 +134,7 @@ class TorchRng:
                 f"{log_probs.device}; make TorchRng(seed, device={str(log_probs.device)!r})"
             )
         if rows is None:
-            cumulative = _probabilities(log_probs.double()).cumsum(-1)
+            cumulative = checked_probabilities(log_probs.double()).cumsum(-1)
             total = cumulative[..., -1:]
             target = self._uniform(total.shape) * total
             target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
@@ -194,7 +196,7 @@ class _ReplayRng:
         log_probs: Float[Tensor, "*table outcomes"],
         rows: Int[Tensor, "*batch"] | None = None,
     ) -> Int[Tensor, "..."]:
-        probs = _probabilities(log_probs if rows is None else log_probs[rows])
+        probs = checked_probabilities(log_probs if rows is None else log_probs[rows])
         shape, flat = probs.shape[:-1], probs.reshape(-1, probs.shape[-1])
         drawn: list[int] = []
         for row in flat:

@@ -1,0 +1,168 @@
+"""Algorithm 1: tokenwise rejection sampling with backtracking [li, 3.2].
+
+    s ← ε
+    while |s| < D and the last token is not <eos>:
+        ŝ ~ O(x ∘ s);  s ← s ∘ ŝ
+        if Q > 0 and V(x ∘ s) = 0:
+            erase the last B tokens of s;  Q ← Q - 1
+            redo the erased positions with argmax O(x ∘ s)
+
+Every row has a quota of its own. The tokens that are redone are not verified. Two points that the
+printed algorithm leaves open: where s has fewer than B tokens, all of them are erased and exactly
+those positions are redone; and a redo that reaches <eos> stops there.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.samplers import OneShot
+from triptych.core.table import Table
+from triptych.core.validation import check_count
+from triptych.inference.run import Result, Run, log_threshold
+from triptych.inference.transforms import Transform
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: int,
+    quota: int,
+    stride: int,
+    redo_argmax: bool = True,
+    threshold: float = 0.5,
+    into_prompt: int = 0,
+    end_token: int | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row; V < threshold is a refusal.
+
+    quota, stride   Q backtracks a row, of B tokens each
+    redo_argmax     False leaves the erased positions to the sampling that follows
+    into_prompt     how many tokens of its prompt a row may erase; 0 as printed
+
+    notes: quota_left of every row, and erased_prompt, the most of its prompt that it ever erased.
+    """
+    check_count("quota", quota, at_least=0)
+    check_count("stride", stride, at_least=1)
+    check_count("into_prompt", into_prompt, at_least=0)
+    run = Run(decoder, verifier, rng, length, end_token, transform, record)
+    smallest = log_threshold(threshold)
+    prompt, quota_left = run.start, torch.full_like(run.start, quota)
+    floor = (prompt - into_prompt).clamp(min=0)
+    run.notes |= {"quota_left": quota_left, "erased_prompt": torch.zeros_like(prompt)}
+    while len(rows := run.open_rows()):
+        run.draw(rows)
+        asked = rows[quota_left[rows] > 0]
+        if len(asked) == 0:
+            continue
+        values = run.log_values(asked)
+        refusing = values < smallest
+        run.note("accept", asked[~refusing], values[~refusing])
+        run.note("reject", asked[refusing], values[refusing])
+        refused = asked[refusing]
+        if len(refused) == 0:
+            continue
+        counts = (run.decoder.lengths[refused] - floor[refused]).clamp(max=stride)
+        quota_left[refused] -= 1
+        run.erase(counts, refused, "backtrack")
+        run.notes["erased_prompt"] = prompt - run.start
+        if redo_argmax:
+            _redo(run, counts, refused)
+    return run.result()
+
+
+def _redo(run: Run, counts: Int[Tensor, " rows"], rows: Int[Tensor, " rows"]) -> None:
+    """The likeliest token at each erased position, up to <eos>."""
+    for step in range(int(counts.max())):
+        rows, counts = rows[counts > step], counts[counts > step]
+        unfinished = ~run.finished()[rows]
+        rows, counts = rows[unfinished], counts[unfinished]
+        if len(rows):
+            run.take_argmax(rows)
+
+
+def law(
+    lm: NextToken,
+    verifier: Value,
+    length: int,
+    quota: int,
+    stride: int,
+    *,
+    redo_argmax: bool = True,
+    end_token: int | None = None,
+) -> dict[tuple[int, ...], float]:
+    """The exact law of `sample` from the empty prompt, by recursion on (s, Q): slow and obvious."""
+
+    def next_probs(s: tuple[int, ...]) -> list[float]:
+        return lm.next_token_log_probs(torch.tensor([s]).long().reshape(1, -1))[0].exp().tolist()
+
+    def over(s: tuple[int, ...]) -> bool:
+        return len(s) >= length or (end_token is not None and s[-1:] == (end_token,))
+
+    found: dict[tuple[int, ...], float] = {}
+
+    def follow(s: tuple[int, ...], q: int, mass: float) -> None:
+        if over(s):
+            found[s] = found.get(s, 0.0) + mass
+            return
+        for token, prob in enumerate(next_probs(s)):
+            if prob == 0:
+                continue
+            longer = (*s, token)
+            refused = verifier.log_value(torch.tensor([longer])).item() == -torch.inf
+            if not (q > 0 and refused):
+                follow(longer, q, mass * prob)
+                continue
+            kept = longer[: max(0, len(longer) - stride)]
+            redone = kept
+            while redo_argmax and len(redone) < len(longer) and not (redone and over(redone)):
+                probs = next_probs(redone)
+                redone = (*redone, probs.index(max(probs)))
+            follow(redone, q - 1, mass * prob)
+
+    follow((), quota, 1.0)
+    return found
+
+
+class _NoTwoAlike:
+    """Refuses a prefix whose last two tokens are equal."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        same = prefix[:, -1] == prefix[:, -2] if prefix.shape[1] > 1 else prefix[:, 0] < 0
+        return torch.where(same, -torch.inf, 0.0).double()
+
+
+def examples() -> dict[str, OneShot]:
+    """The law of the recursion above, with and without the redo, with and without an end token."""
+    p, verifier = Table.random(vocab_size=2, length=4, seed=3), _NoTwoAlike()
+
+    def case(quota: int, stride: int, redo: bool, end: int | None = None) -> OneShot:
+        def one(rng: Rng) -> tuple[int, ...]:
+            result = sample(
+                RecomputingDecoder(p, 1),
+                verifier,
+                length=4,
+                quota=quota,
+                stride=stride,
+                redo_argmax=redo,
+                end_token=end,
+                rng=rng,
+            )
+            return result.completions()[0]
+
+        wanted = law(p, verifier, 4, quota, stride, redo_argmax=redo, end_token=end)
+        return OneShot(one, wanted)
+
+    return {
+        "quota 2, stride 2": case(2, 2, True),
+        "quota 1, stride 3": case(1, 3, True),
+        "no redo": case(2, 2, False),
+        "quota 0 is the model": OneShot(case(0, 1, True).attempt, p.as_dict()),
+        "with an end token": case(2, 2, True, end=1),
+    }

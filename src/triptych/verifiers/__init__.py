@@ -1,0 +1,1 @@
+"""Process verifiers: exact ones, noisy ones with a dial, and trained ones."""
