@@ -17,7 +17,6 @@ from triptych.adaptation.linear import (
     RIDGES,
     LinearHead,
     best_linear_head,
-    train_classifier,
 )
 from triptych.adaptation.prompts import Tuning
 from triptych.adaptation.tasks import Task, draw_task, majority_rate, sparse_weights
@@ -31,6 +30,7 @@ from triptych.models.transformer import Transformer
 from triptych.structures import hmm as hmm_module
 from triptych.structures.hmm import HMM
 from triptych.theory import essential, heads, prompts
+from triptych.training.classifier import train_classifier
 from triptych.training.loop import Recipe
 
 

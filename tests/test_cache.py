@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from triptych.core.protocols import Decoder
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.transformer import Shape, Transformer
@@ -254,3 +254,55 @@ def test_a_cache_on_the_gpu_equals_recomputation_on_the_cpu():
     cached.append(tokens[:1, 0].cuda(), rows.cuda())
     plain.append(tokens[:1, 0], rows)
     torch.testing.assert_close(cached.next_log_probs().cpu(), plain.next_log_probs())
+
+
+@pytest.mark.parametrize("kind", [CachedDecoder, RecomputingDecoder])
+def test_prompts_of_different_lengths_are_one_extension(kind):
+    """Padded with -1 at the end; rows of length 0 and rows that already hold something too."""
+    lm = model()
+    together, apart = kind(lm, 4), [kind(lm, 1) for _ in range(4)]
+    prompts = [[0, 1, 2], [], [3], [1, 1]]
+    together.append(torch.tensor([2]), torch.tensor([3]))
+    apart[3].append(torch.tensor([2]))
+    together.extend(torch.tensor([[0, 1, 2], [-1, -1, -1], [3, -1, -1], [1, 1, -1]]))
+    for decoder, prompt in zip(apart, prompts, strict=True):
+        decoder.extend(torch.tensor(prompt).long().reshape(1, -1))
+    assert together.lengths.tolist() == [3, 0, 1, 3]
+    assert together.tokens.tolist() == [[0, 1, 2], [-1] * 3, [3, -1, -1], [2, 1, 1]]
+    alone = torch.cat([decoder.next_log_probs() for decoder in apart])
+    torch.testing.assert_close(together.next_log_probs(), alone)
+    with pytest.raises(ValueError, match="one stands before a token"):
+        together.extend(torch.tensor([[0, 1], [-1, 2], [0, -1], [0, 0]]))
+    assert together.lengths.tolist() == [3, 0, 1, 3]
+
+
+def assert_states_of_layer(decoder, lm, layer):
+    for row, length in enumerate(decoder.lengths.tolist()):
+        inputs = torch.cat([torch.tensor([VOCAB]), decoder.tokens[row, :length]])[None]
+        wanted = lm.net.inspect(inputs).hidden[layer][:, -1]
+        torch.testing.assert_close(decoder.hidden_state(torch.tensor([row])), wanted)
+
+
+@pytest.mark.parametrize("layer", [0, 1, 2, 3, -1])
+def test_the_states_of_any_layer_are_the_networks(layer):
+    lm = model(layers=3)
+    decoder = CachedDecoder(lm, 3, layer=layer)
+    assert_states_of_layer(decoder, lm, layer)  # of the start token
+    decoder.extend(torch.tensor([[0, 1, 2], [3, -1, -1], [-1, -1, -1]]))
+    assert_states_of_layer(decoder, lm, layer)
+    decoder.rollback(torch.tensor([2, 0, 0]))
+    decoder.append(torch.tensor([3, 2]), torch.tensor([0, 2]))
+    assert_states_of_layer(decoder, lm, layer)
+    copy = decoder.fork(torch.tensor([2, 0, 2, 1]))
+    copy.append(torch.tensor([1]), torch.tensor([0]))
+    assert_states_of_layer(copy, lm, layer)
+    assert_states_of_layer(decoder, lm, layer)
+    plain = RecomputingDecoder(lm, 3)
+    plain.extend(decoder.tokens)
+    torch.testing.assert_close(decoder.next_log_probs(), plain.next_log_probs())
+
+
+@pytest.mark.parametrize("layer", [-2, 3])
+def test_a_layer_that_is_not_there(layer):
+    with pytest.raises(ValueError, match=f"layer is {layer}; this network has 0 to 2, or -1"):
+        CachedDecoder(model(), 1, layer=layer)

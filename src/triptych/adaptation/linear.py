@@ -6,8 +6,6 @@
 "recipe" is stochastic training with the paper's optimiser and schedule [wei, D].
 """
 
-from collections.abc import Callable
-from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -16,7 +14,8 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
-from triptych.training.loop import Recipe, optimiser_for, set_rate
+from triptych.training.classifier import check_labels, train_classifier
+from triptych.training.loop import Recipe
 
 Solver = Literal["newton", "recipe"]
 
@@ -151,49 +150,6 @@ def best_linear_head(
     return best
 
 
-def train_classifier(
-    scores: Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows classes"]],
-    labels: Int[Tensor, " batch"],
-    parameters: list[nn.Parameter],
-    recipe: Recipe,
-    rng: TorchRng,
-) -> list[float]:
-    """Minimise the cross-entropy of `scores(rows)` against labels[rows], epoch after epoch.
-
-    Every epoch goes through the examples in a new random order, in whole batches; returns the
-    loss of every step.
-    """
-    _check_labels(labels)
-    n = len(labels)
-    recipe = replace(recipe, batch=min(recipe.batch, n))
-    optimiser = optimiser_for(recipe, parameters)
-    losses: list[Tensor] = []
-    order, used = labels[:0], n
-    for step in range(recipe.steps):
-        if used + recipe.batch > n:
-            device = rng.generator.device
-            order = torch.randperm(n, generator=rng.generator, device=device).to(labels.device)
-            used = 0
-        rows = order[used : used + recipe.batch]
-        used += recipe.batch
-        set_rate(optimiser, recipe, step)
-        value = F.cross_entropy(scores(rows), labels[rows])
-        optimiser.zero_grad(set_to_none=True)
-        value.backward()
-        if recipe.clip:
-            nn.utils.clip_grad_norm_(parameters, recipe.clip)
-        optimiser.step()
-        losses.append(value.detach())
-    found = torch.stack(losses)
-    if not torch.isfinite(found).all():
-        step = int((~torch.isfinite(found)).long().argmax())
-        raise FloatingPointError(
-            f"the loss is {found[step].item()} at step {step}; lower the learning rate "
-            f"(now {recipe.learning_rate})"
-        )
-    return found.tolist()
-
-
 def _check(features: Tensor, labels: Tensor) -> int:
     if features.ndim != 2 or len(features) != len(labels):
         raise ValueError(
@@ -202,10 +158,5 @@ def _check(features: Tensor, labels: Tensor) -> int:
         )
     if not torch.isfinite(features).all():
         raise ValueError("features must be finite: one is inf or nan")
-    _check_labels(labels)
+    check_labels(labels)
     return int(labels.max()) + 1
-
-
-def _check_labels(labels: Tensor) -> None:
-    if len(labels) == 0 or labels.min() < 0 or labels.min() == labels.max():
-        raise ValueError("a classifier needs labels 0, 1, … of at least two kinds")

@@ -15,10 +15,11 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.adaptation.attention import AttentionHead
-from triptych.adaptation.linear import PAPER_RECIPE, LinearHead, Solver, train_classifier
+from triptych.adaptation.linear import PAPER_RECIPE, LinearHead, Solver
 from triptych.core.protocols import SoftMasked
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import check_count
+from triptych.training.classifier import train_classifier
 from triptych.training.loop import Recipe
 
 HeadKind = Literal["linear", "attention"]

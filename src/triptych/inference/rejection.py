@@ -1,37 +1,69 @@
-"""Rejection sampling: draw from the model until the verifier accepts [li, Definition 3.1.4]."""
+"""Rejection sampling: draw whole strings until the verifier accepts one [li, Definition 3.1.4].
 
-import itertools
+An accepted string has the law p(x | V(x) ≥ threshold) exactly. The verifier sees full strings
+only, so a row that needs D more tokens costs D oracle calls an attempt and D / P(accepted) in all.
+Worked value: for A = {0^D} and uniform bits that is 2^D D [li, Proposition 3.1.1].
+"""
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from triptych.core.protocols import NextToken, Rng, Value
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
+from triptych.core.validation import check_count
+from triptych.inference.run import Result, Run, log_threshold
+from triptych.inference.transforms import Transform
 
 
-def ancestral(lm: NextToken, n: int, length: int, rng: Rng) -> Int[Tensor, "n {length}"]:
-    """x_{t+1} ~ p(· | x_≤t), n rows at once, from the empty prefix."""
-    tokens = torch.zeros((n, 0), dtype=torch.long, device=getattr(lm, "device", "cpu"))
-    for _ in range(length):
-        drawn = rng.categorical(lm.next_token_log_probs(tokens))
-        tokens = torch.cat([tokens, drawn[:, None]], dim=1)
-    return tokens
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: int,
+    attempts: int | None = None,
+    threshold: float = 0.5,
+    end_token: int | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row with an accepted string; V < threshold is a refusal.
 
+    attempts   strings drawn for a row before it is given up; None never gives up
 
-def attempt(
-    lm: NextToken, verifier: Value, length: int, rng: Rng
-) -> Int[Tensor, "1 {length}"] | None:
-    """One draw from p, or None if the verifier rejects the full string."""
-    tokens = ancestral(lm, 1, length, rng)
-    return tokens if verifier.log_value(tokens) > -torch.inf else None
+    A refused string is never returned: a row that is given up stands at its prompt and is not
+    complete. A prompt of full length is judged once, since it can only be drawn again as it is.
 
-
-def sample(lm: NextToken, verifier: Value, length: int, rng: Rng) -> Int[Tensor, "1 {length}"]:
-    """An exact draw from p(x | accepted), in 1 / p(accepted) attempts on average."""
-    attempts = (attempt(lm, verifier, length, rng) for _ in itertools.count())
-    return next(tokens for tokens in attempts if tokens is not None)
+    notes: accepted, and the attempts used, of every row.
+    """
+    if attempts is not None:
+        check_count("attempts", attempts, at_least=1)
+    run = Run(decoder, verifier, rng, length, end_token, transform, record)
+    smallest = log_threshold(threshold)
+    used = torch.zeros_like(run.start)
+    accepted = torch.zeros_like(run.start, dtype=torch.bool)
+    run.notes |= {"accepted": accepted, "attempts": used}
+    most = torch.iinfo(used.dtype).max if attempts is None else attempts
+    limit = torch.full_like(used, most).masked_fill(run.start >= length, 1)
+    while (trying := ~accepted & (used < limit)).any():
+        if len(growing := torch.nonzero(trying & ~run.finished())[:, 0]):
+            run.draw(growing)
+        if len(judged := torch.nonzero(trying & run.finished())[:, 0]) == 0:
+            continue
+        values = run.log_values(judged)
+        refusing = values < smallest
+        run.note("accept", judged[~refusing], values[~refusing])
+        run.note("reject", judged[refusing], values[refusing])
+        used[judged] += 1
+        accepted[judged] = ~refusing
+        refused = judged[refusing]
+        if len(refused):
+            run.erase((run.decoder.lengths - run.start)[refused], refused, "restart")
+    result = run.result()
+    return result._replace(complete=result.complete & accepted)
 
 
 class _EvenSum:
@@ -39,13 +71,26 @@ class _EvenSum:
         return torch.where(prefix.sum(-1) % 2 == 0, 0.0, -torch.inf).double()
 
 
+class _SomeZero:
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        return torch.where((prefix == 0).any(-1), 0.0, -torch.inf).double()
+
+
 def examples() -> dict[str, OneShot]:
-    """An arbitrary law restricted to strings of even sum."""
+    """An arbitrary law restricted to the accepted strings, in one attempt and in many."""
     p = Table.random(vocab_size=2, length=3, seed=0)
 
-    def one(rng: Rng) -> tuple[int, ...] | None:
-        tokens = attempt(p, _EvenSum(), 3, rng)
-        return None if tokens is None else tuple(tokens[0].tolist())
+    def case(verifier: Value, attempts: int | None, cutoff: float = 0.0) -> OneShot:
+        def one(rng: Rng) -> tuple[int, ...] | None:
+            decoder = RecomputingDecoder(p, 1)
+            result = sample(decoder, verifier, length=3, attempts=attempts, rng=rng)
+            return result.completions()[0] if result.complete[0] else None
 
-    target = p.tilt(_EvenSum().log_value).as_dict()
-    return {"even sum": OneShot(one, {x: q for x, q in target.items() if q > 0})}
+        target = p.tilt(verifier.log_value).as_dict()
+        return OneShot(one, {x: q for x, q in target.items() if q > 0}, cutoff)
+
+    return {
+        "one attempt": case(_EvenSum(), 1),
+        "two attempts": case(_EvenSum(), 2),
+        "until accepted": case(_SomeZero(), None, cutoff=1e-6),
+    }

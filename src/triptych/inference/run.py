@@ -71,6 +71,7 @@ class Event(NamedTuple):
     tokens       what the row has generated after it (or, for "reject", with the refused token)
     log_value    what the verifier said, where it was asked
     generator_calls, verifier_calls   of this row so far
+    prompt       how many tokens of the row's prompt stand before `tokens`
     """
 
     row: int
@@ -79,6 +80,7 @@ class Event(NamedTuple):
     log_value: float | None
     generator_calls: int
     verifier_calls: int
+    prompt: int
 
 
 class Result(NamedTuple):
@@ -187,12 +189,17 @@ class Run:
     # ------------------------------------------------------------------ the generator
 
     def laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
-        """The (transformed) next-token law of each row; one forward pass, no call counted."""
+        """The transformed next-token law of each row; one forward pass, no call counted."""
+        log_probs = self.model_laws(rows)
+        return log_probs if self.transform is None else self.transform(log_probs)
+
+    def model_laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
+        """The model's own next-token law of each row; one forward pass, no call counted."""
         began = time.perf_counter()
         log_probs = self.decoder.next_log_probs(rows)
         self.ledger.forward_passes += 1
         self.ledger.generator_seconds += time.perf_counter() - began
-        return log_probs if self.transform is None else self.transform(log_probs)
+        return log_probs
 
     def choose(
         self, log_probs: Float[Tensor, "rows outcomes"], rows: Int[Tensor, " rows"]
@@ -218,7 +225,7 @@ class Run:
         self.note(action, rows)
 
     def erase(
-        self, counts: Int[Tensor, " rows"], rows: Int[Tensor, " rows"], action: Action
+        self, counts: Int[Tensor, " rows"], rows: Int[Tensor, " rows"], action: Action | None
     ) -> None:
         """Take back the last tokens of some rows; what is left of a prompt is its prompt now."""
         every = torch.zeros_like(self.owner).index_copy(0, rows, counts)
@@ -296,7 +303,7 @@ class Run:
             values = ask()
         except Exception as error:
             raise self._failure(
-                f"{name} raised {type(error).__name__}: {error}", shown()[:1], lengths[:1], owner
+                f"{name} raised {type(error).__name__}: {error}", shown(), lengths, owner
             ) from error
         finally:
             self.ledger.verifier_seconds += time.perf_counter() - began
@@ -304,22 +311,16 @@ class Run:
             got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
             raise self._failure(
                 f"{name} must answer one number a prefix, {len(owner)} here; it gave {got}",
-                shown()[:1],
-                lengths[:1],
-                owner,
+                *(shown(), lengths, owner),
             )
         values = values.double()
-        bad = values.isnan() | (values == torch.inf)
-        if self.probability:
-            bad = bad | (values > _ROOM)
-        if bad.any():
+        highest = _ROOM if self.probability else torch.finfo(values.dtype).max
+        if (bad := values.isnan() | (values > highest)).any():
             row = int(bad.nonzero()[0])
             range_ = "log-probabilities, at most 0" if self.probability else "finite or -inf"
             raise self._failure(
                 f"{name} says log V = {values[row].item():g}; values must be {range_}",
-                shown()[row : row + 1],
-                lengths[row : row + 1],
-                owner[row : row + 1],
+                *(shown()[row:], lengths[row:], owner[row:]),
             )
         return values
 
@@ -333,17 +334,24 @@ class Run:
     # ------------------------------------------------------------------ several candidates
 
     def fork(self, rows: Int[Tensor, " copies"]) -> "Run":
-        """A run on copies of some rows, which counts on the same ledger."""
+        """A run on copies of some rows, with the same ledger; it notes whose copies they are."""
         copy = object.__new__(Run)
         copy.__dict__.update(self.__dict__)
         copy.decoder = self.decoder.fork(rows)
         copy.start, copy.owner = self.start[rows], self.owner[rows]
+        copy.notes = self.notes | {"owner": copy.owner}
         return copy
 
-    def adopt(self, other: "Run", rows: Int[Tensor, " batch"]) -> None:
-        """Go on with some rows of a fork, one for each row of this run."""
+    def adopt(
+        self,
+        other: "Run",
+        rows: Int[Tensor, " batch"],
+        chose: Int[Tensor, " chose"],
+        log_values: Float[Tensor, " chose"] | None = None,
+    ) -> None:
+        """Go on with rows of a fork, one for each row of this run; `chose` had several of them."""
         self.decoder = other.decoder.fork(rows)
-        self.note("choose", self.every_row())
+        self.note("choose", chose, log_values)
 
     # ------------------------------------------------------------------ bookkeeping
 
@@ -356,22 +364,23 @@ class Run:
 
     def note(
         self,
-        action: Action,
+        action: Action | None,
         rows: Int[Tensor, " rows"],
         log_values: Float[Tensor, " rows"] | None = None,
     ) -> None:
-        """Write an event for each of the rows, when recording."""
-        if not self.record:
+        """Write an event for each of the rows, when recording; an action of None writes none."""
+        if not self.record or action is None:
             return
         lengths, tokens = self.decoder.lengths.tolist(), self.decoder.tokens.tolist()
         values: Sequence[float | None]
         values = [None] * len(rows) if log_values is None else log_values.tolist()
         for row, value in zip(rows.tolist(), values, strict=True):
             owner = int(self.owner[row])
-            text = tuple(tokens[row][int(self.start[row]) : lengths[row]])
+            prompt = int(self.start[row])
+            text = tuple(tokens[row][prompt : lengths[row]])
             calls = int(self.ledger.generator_calls[owner])
             asked = int(self.ledger.verifier_calls[owner])
-            self.trace.append(Event(owner, action, text, value, calls, asked))
+            self.trace.append(Event(owner, action, text, value, calls, asked, prompt))
 
     def result(self) -> Result:
         """The rows as they stand."""

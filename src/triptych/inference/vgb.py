@@ -10,17 +10,215 @@ reversible, its stationary law is π(x) ∝ p(x) [V(x) 1(h > 0) + Σ_y p(y | x) 
 leaves that is p(x) V(x), whatever V says at the inner nodes.
 """
 
+import copy
 import itertools
+import math
+from collections.abc import Callable
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import NextToken, Rng, Value
-from triptych.core.samplers import Chain
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.randomness import exact_transition_matrix
+from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
+from triptych.core.validation import check_count
+from triptych.inference.run import Result, Run
+from triptych.inference.transforms import Transform
+from triptych.inference.visited import VisitedTree
 
 Node = tuple[int, ...]
+Returned = Literal["leaf", "last", "uniform"]
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: int,
+    steps: int,
+    returns: Returned = "leaf",
+    restarts: int = 0,
+    outcome: Value | None = None,
+    lazy: bool = True,
+    remember: bool = True,
+    share: bool = False,
+    end_token: int | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Algorithm 2: a walk of each row on the tree of completions of its prompt.
+
+    returns     "leaf": the first leaf reached, within `steps` steps (the thesis' experiments);
+                "last": the node after `steps` steps; "uniform": the node after a uniform number of
+                1..steps steps (the analysed output)
+    restarts    how often a walk that returned no leaf is begun anew from its prompt
+    outcome     the exact value of full strings, where there is one [li, Algorithm 2, line 2]
+    remember    a prefix that was visited before costs no question
+    share       rows with the same prompt share what they remember
+    transform   the walk is on the transformed model: children outside its nucleus do not exist
+
+    notes: steps and restarts of every row, visited (nodes in memory, all rows together), cut_mass
+    (the most of the model's mass that the transform took away at a visited node of the row).
+    A row whose walk never returned a leaf has complete = False.
+    """
+    check_count("steps", steps, at_least=1)
+    check_count("restarts", restarts, at_least=0)
+    if returns not in get_args(Returned):
+        raise ValueError(
+            f"returns is {returns!r}; it must be one of {', '.join(get_args(Returned))}"
+        )
+    run = Run(decoder, verifier, rng, length, end_token, transform, record, probability=False)
+    walk = _Walk(run, outcome, remember=remember, share=share)
+    taken = torch.zeros_like(run.start)  # steps of this attempt
+    total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
+    budget = _budgets(run, run.every_row(), steps, returns)
+    active = torch.nonzero(~run.finished())[:, 0]
+    while len(active):
+        walk.step(active, lazy=lazy)
+        taken[active] += 1
+        total[active] += 1
+        leaf = walk.tree.leaf[walk.node[active]]
+        over = taken[active] >= budget[active]
+        done = leaf if returns == "leaf" else over & leaf
+        again = over & ~leaf & (begun[active] < restarts)
+        walk.restart(active[again])
+        begun[active[again]] += 1
+        taken[active[again]] = 0
+        if returns == "uniform" and again.any():
+            budget[active[again]] = _budgets(run, active[again], steps, returns)
+        active = active[~(done | (over & ~again))]
+    run.notes |= {
+        "steps": total,
+        "restarts": begun,
+        "visited": walk.tree.count,
+        "cut_mass": walk.cut_mass,
+    }
+    return run.result()
+
+
+def _budgets(
+    run: Run, rows: Int[Tensor, " rows"], steps: int, returns: Returned
+) -> Int[Tensor, " rows"]:
+    """How many steps each walk takes: all of them, or 1..steps alike."""
+    if returns != "uniform":
+        return torch.full_like(rows, steps)
+    law = torch.full((len(rows), steps), -math.log(steps), dtype=torch.float64, device=rows.device)
+    return run.choose(law, rows) + 1
+
+
+class _Walk:
+    """Where each row stands in the tree, its decoder beside it."""
+
+    def __init__(self, run: Run, outcome: Value | None, *, remember: bool, share: bool) -> None:
+        self.run, self.remember = run, remember
+        self.judge = copy.copy(run)  # asks about full strings, on the same ledger
+        self.judge.verifier = run.verifier if outcome is None else outcome
+        self.root = run.every_row()
+        if share:
+            prompts = torch.nn.functional.pad(run.decoder.tokens, (0, 1))  # none may be empty
+            self.root = prompts.unique(dim=0, return_inverse=True)[1]
+        self.tree = VisitedTree(int(self.root.max()) + 1, self.root.device)
+        self.node = self.root.clone()
+        self.cut_mass = torch.zeros(run.batch, dtype=torch.float64, device=self.root.device)
+
+    def step(self, rows: Int[Tensor, " rows"], *, lazy: bool) -> None:
+        """One move of every row."""
+        tree, run = self.tree, self.run
+        self._look(rows[~tree.known[self.node[rows]]])
+        stuck = rows[tree.stuck(self.node[rows])]
+        if len(stuck):
+            prompt = run.decoder.tokens[stuck[0], : int(run.start[stuck[0]])].tolist()
+            raise ValueError(
+                f"the verifier gives value 0 to every token after the prompt {prompt} (row "
+                f"{int(stuck[0])}): there is nowhere to walk"
+            )
+        here = self.node[rows]
+        moves = tree.moves[here]
+        first = 1 if lazy else 0
+        if lazy:
+            half = torch.full_like(moves[:, :1], math.log(0.5))
+            moves = torch.cat([half, moves + math.log(0.5)], dim=1)
+        move = run.choose(moves, rows) - first
+        self._up(rows[move == 0])
+        down = move > 0
+        self._down(rows[down], move[down] - 1)
+        run.note("stay", rows[move < 0], tree.log_value[self.node[rows[move < 0]]])
+        if not self.remember:
+            tree.known[here[move >= 0]] = False
+
+    def restart(self, rows: Int[Tensor, " rows"]) -> None:
+        """Back to the prompt."""
+        if len(rows) == 0:
+            return
+        self.node[rows] = self.root[rows]
+        counts = self.run.decoder.lengths[rows] - self.run.start[rows]
+        self.run.erase(counts, rows, "restart")
+
+    def _up(self, rows: Int[Tensor, " rows"]) -> None:
+        if len(rows) == 0:
+            return
+        self.node[rows] = self.tree.parent[self.node[rows]]
+        every = torch.zeros_like(self.node).index_fill(0, rows, 1)
+        self.run.decoder.rollback(every)
+        self.run.count("erased", rows)
+        self.run.note("up", rows, self.tree.log_value[self.node[rows]])
+
+    def _down(self, rows: Int[Tensor, " rows"], k: Int[Tensor, " rows"]) -> None:
+        if len(rows) == 0:
+            return
+        tokens = self.tree.child_token[self.node[rows], k]
+        self.run.decoder.append(tokens, rows)
+        self.run.count("generated", rows)
+        self.node[rows] = self.tree.enter(self.node[rows], k, self.run.finished()[rows])
+        self.run.note("down", rows, self.tree.log_value[self.node[rows]])
+
+    def _look(self, rows: Int[Tensor, " rows"]) -> None:
+        """Ask the model and the verifier about the nodes that are not known."""
+        if len(rows) == 0:
+            return
+        nodes, where = self.node[rows].unique(return_inverse=True)
+        first = torch.zeros_like(nodes).scatter_reduce(
+            0, where, torch.arange(len(rows), device=rows.device), "amin", include_self=False
+        )
+        rows = rows[first]
+        leaf = self.tree.leaf[nodes]
+        if leaf.any():
+            self.tree.close(nodes[leaf])
+        nodes, rows = nodes[~leaf], rows[~leaf]
+        if len(rows) == 0:
+            return
+        whole = self.run.model_laws(rows)
+        self.run.count("generator_calls", rows)
+        log_probs = whole
+        if self.run.transform is not None:
+            log_probs = self.run.transform(whole)
+            cut = whole.exp().masked_fill(log_probs > -torch.inf, 0.0).sum(-1)
+            self.cut_mass[rows] = torch.maximum(self.cut_mass[rows], cut.double())
+        self.tree.look_into(nodes, log_probs.double(), self._child_values(rows, log_probs))
+
+    def _child_values(
+        self, rows: Int[Tensor, " rows"], log_probs: Float[Tensor, "rows vocab"]
+    ) -> Float[Tensor, "rows vocab"]:
+        """log V of every child of positive probability; full strings are judged by `outcome`."""
+        run = self.run
+        place, tokens = torch.nonzero(log_probs > -torch.inf, as_tuple=True)
+        parents = rows[place]
+        full = run.decoder.lengths[parents] + 1 >= run.length
+        if run.end_token is not None:
+            full = full | (tokens == run.end_token)
+        values = torch.full_like(log_probs, -torch.inf, dtype=torch.float64)
+        for asked, judge in ((full, self.judge), (~full, run)):
+            answers = judge.child_log_values(parents[asked], tokens[asked])
+            values[place[asked], tokens[asked]] = answers
+        return values
+
+
+# ---------------------------------------------------------------- one walk, slow and obvious
 
 
 def move_log_weights(
@@ -96,13 +294,37 @@ class _Arbitrary:
         return torch.sin(1.0 + (prefix + 1.0).double() @ place)
 
 
-def examples() -> dict[str, Chain]:
-    """The walk on the tree of an arbitrary p with an arbitrary positive V."""
+def examples() -> dict[str, Chain | OneShot]:
+    """The walk on the tree of an arbitrary p with an arbitrary positive V; what `sample` returns
+    against powers of the walk's transition matrix, leaves absorbing for the first leaf."""
     p, value = Table.random(vocab_size=2, length=3, seed=0), _Arbitrary()
+    short = Table.random(vocab_size=2, length=2, seed=1)
+    tree = nodes(2, 2)
+    matrix = exact_transition_matrix(tree, lambda node, rng: walk_step(node, short, value, 2, rng))
+
+    def case(returned: Returned, steps: int) -> Callable[[Rng], Node]:
+        def one(rng: Rng) -> Node:
+            decoder = RecomputingDecoder(short, 1)
+            result = sample(decoder, value, length=2, steps=steps, returns=returned, rng=rng)
+            return result.completions()[0]
+
+        return one
+
+    def as_law(weights: Float[Tensor, " nodes"]) -> dict[Node, float]:
+        return {x: float(w) for x, w in zip(tree, weights, strict=True) if w > 0}
+
+    caught = matrix.clone()  # the same walk, but a leaf is never left
+    for i, node in enumerate(tree):
+        if len(node) == 2:
+            caught[i] = torch.eye(len(tree), dtype=matrix.dtype)[i]
+    powers = [torch.linalg.matrix_power(matrix, t)[0] for t in range(1, 5)]
     return {
         "arbitrary value": Chain(
             lambda node, rng: walk_step(node, p, value, 3, rng),
             stationary_weights(p, value),
             reversible=True,
-        )
+        ),
+        "last node": OneShot(case("last", 4), as_law(powers[3])),
+        "uniform node": OneShot(case("uniform", 3), as_law(torch.stack(powers[:3]).mean(0))),
+        "first leaf": OneShot(case("leaf", 4), as_law(torch.linalg.matrix_power(caught, 4)[0])),
     }

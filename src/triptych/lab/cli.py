@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from triptych.lab.trace_command import trace
+
 app = typer.Typer(
     name="triptych",
     help="How structure in data meets training and inference in language models, exactly.",
@@ -289,6 +291,9 @@ def check(
     answer = _or_explain(lambda: checking.check_model(model, task))
     typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(check_text.sentences(answer)))
     raise typer.Exit(int(answer["covered"] is False))
+
+
+app.command()(trace)
 
 
 @app.command()

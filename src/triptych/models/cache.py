@@ -4,17 +4,25 @@ Each token goes through the network once; rollback only lowers a length.
 
 Slot 0 of the cache is the start token and slot s > 0 the row's s-th token, so a row of n tokens
 needs slots 0..n to be asked for its next token. Tokens are run when something is asked of their
-row, not when they are appended: the last token of a full row never is.
+row, not when they are appended: the last token of a full row never is. Long prompts of many rows
+are run some rows at a time: what a layer computes then stays in the processor's cache.
 """
 
+from typing import NamedTuple
+
+import numpy as np
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import Prefixes
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Block
+
+_SLOTS_ON_A_CPU = 2048  # run at once; a layer of width 512 then keeps 4 MB for each of its results
+_SLOTS_ON_A_GPU = 65536
+_ROWS_COPIED = 64
 
 
 class CachedDecoder(Prefixes):
@@ -34,10 +42,9 @@ class CachedDecoder(Prefixes):
         self.lm = lm
         self._known = torch.zeros_like(self._lengths)  # slots that are filled
         # Zeros and not whatever stands in memory: 0 times nan would be nan.
-        heads = (shape.layers, batch, shape.heads, shape.length, shape.head_width)
-        self._keys = weight.new_zeros(heads, requires_grad=False)
-        self._values = weight.new_zeros(heads, requires_grad=False)
-        self._states = weight.new_zeros((batch, shape.length, shape.width), requires_grad=False)
+        heads = (shape.layers, batch, shape.length, shape.heads, shape.head_width)
+        self._keys, self._values = _zeros(heads, weight), _zeros(heads, weight)
+        self._states = _zeros((batch, shape.length, shape.width), weight)
         last = self.layer == shape.layers
         self._seen = self._states if last else torch.zeros_like(self._states)
 
@@ -69,54 +76,189 @@ class CachedDecoder(Prefixes):
 
     @torch.no_grad()
     def _run_pending(self, rows: Int[Tensor, " rows"]) -> None:
-        """Run what the rows have and the cache has not: a ragged block of slots, run at once."""
-        needed = self._lengths + 1
-        rows = rows[self._known[rows] < needed[rows]].unique()
-        if len(rows) == 0:
-            return
-        known, needed = self._known[rows], needed[rows]
-        steps = torch.arange(int((needed - known).max()), device=rows.device)
-        # A row with fewer pending slots repeats its last one; only the first time is stored.
-        slots = torch.minimum(known[:, None] + steps, needed[:, None] - 1)
-        fresh = torch.nonzero(known[:, None] + steps < needed[:, None], as_tuple=True)
-        self._run_slots(rows, slots, fresh, int(needed.max()))
-        self._known[rows] = needed
+        """Run what the rows have and the cache has not."""
+        rows = rows[self._known[rows] <= self._lengths[rows]].unique()
+        if len(rows):
+            self._run_to(self._lengths[rows], rows)
 
-    def _run_slots(
-        self,
-        rows: Int[Tensor, " rows"],
-        slots: Int[Tensor, "rows t"],
-        fresh: tuple[Int[Tensor, " stored"], ...],
-        upto: int,
+    def _run_to(self, lengths: Int[Tensor, " rows"], rows: Int[Tensor, " rows"]) -> None:
+        """Run the slots of the rows' first `lengths` tokens: common beginnings once."""
+        most = _SLOTS_ON_A_CPU if rows.device.type == "cpu" else _SLOTS_ON_A_GPU
+        if len(rows) * (int(lengths.max()) + 1) > most // 4:
+            self._share(lengths, rows, worth=most // 4)
+        pending = lengths + 1 - self._known[rows]
+        # Rows with equally much to run stand together, so that few slots are run in vain.
+        order = pending.argsort(stable=True)
+        order = order[pending[order] > 0]
+        if len(order):
+            for part in order.split(max(1, most // int(pending.max()))):
+                self._run_rows(rows[part], lengths[part])
+
+    def _share(
+        self, lengths: Int[Tensor, " rows"], rows: Int[Tensor, " rows"], *, worth: int
     ) -> None:
-        """The network on `slots` of `rows`, attending to the slots before them."""
+        """Run what new rows have in common in one of them, and copy it to the others."""
+        new = self._known[rows] == 0
+        rows, lengths = rows[new], lengths[new]
+        if len(rows) < 2:
+            return
+        common = _common_beginnings(self._tokens[rows, : int(lengths.min())])
+        depth = int(common.saved.argmax())
+        if common.saved[depth] < worth:
+            return
+        group = common.groups(depth)
+        place = torch.arange(len(rows), device=rows.device)
+        first = torch.full_like(place, len(rows)).scatter_reduce(0, group, place, "amin")
+        leaders = rows[first[: int(group.max()) + 1]]
+        self._run_to(torch.full_like(leaders, depth), leaders)
+        follows = place != first[group]
+        others, leader = rows[follows], leaders[group[follows]]
+        filled = [*self._keys, *self._values, self._states]
+        for cache in filled if self._seen is self._states else [*filled, self._seen]:
+            cache[others, : depth + 1] = cache[leader, : depth + 1]
+        self._known[others] = depth + 1
+
+    def _run_rows(self, rows: Int[Tensor, " rows"], lengths: Int[Tensor, " rows"]) -> None:
+        """The network on the pending slots of these rows: a ragged block, run at once."""
         net = self.lm.net
-        row, slot = rows[fresh[0]], slots[fresh]
-        everyone = len(rows) == len(self._known)
-        before = torch.arange(upto, device=rows.device) <= slots[:, :, None]
+        places = _places(rows, self._known[rows], lengths + 1)
+        slots = places.slots
         rotation = net.rotation(slots)
         x = net.place(net.embed(self._symbols(rows, slots)), slots)
         for layer, block in enumerate(net.blocks):
             assert isinstance(block, Block)
             if layer == self.layer:
-                self._seen[row, slot] = x[fresh]
+                places.store(self._seen, x)
             query, key, value = block.attention.split(block.before(x), rotation)
-            keys, values = self._keys[layer], self._values[layer]
-            keys[row, :, slot] = key.transpose(1, 2)[fresh]
-            values[row, :, slot] = value.transpose(1, 2)[fresh]
-            keys, values = keys[:, :, :upto], values[:, :, :upto]
-            mixed = F.scaled_dot_product_attention(
-                query,
-                keys if everyone else keys[rows],
-                values if everyone else values[rows],
-                attn_mask=before[:, None],
-                scale=block.attention.scale,
-            )
+            places.store(self._keys[layer], key.transpose(1, 2))
+            places.store(self._values[layer], value.transpose(1, 2))
+            scale = block.attention.scale
+            if places.new:
+                mixed = F.scaled_dot_product_attention(
+                    query, key, value, is_causal=True, scale=scale
+                )
+            else:
+                mixed = places.attend(query, self._keys[layer], self._values[layer], scale)
             x = block.after(x, block.attention.join(mixed))
-        self._states[row, slot] = x[fresh]
+        places.store(self._states, x)
+        self._known[rows] = lengths + 1
 
     def _symbols(
         self, rows: Int[Tensor, " rows"], slots: Int[Tensor, "rows t"]
     ) -> Int[Tensor, "rows t"]:
         tokens = self._tokens[rows[:, None], (slots - 1).clamp(min=0)]
         return tokens.masked_fill(slots == 0, self.lm.start_token)
+
+
+def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Zeros; on a CPU through numpy, which leaves them to the system until they are used."""
+    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    kind = np.float32 if like.dtype == torch.float32 else np.float64
+    return torch.from_numpy(np.zeros(shape, dtype=kind))
+
+
+class _Common(NamedTuple):
+    """What rows have in common, from the rows in lexicographic order.
+
+    rank     of every row among the distinct ones
+    shared   how many tokens each distinct row shares with the one before it
+    saved    saved[s] slots need not be run when rows with the same first s tokens run them once
+    """
+
+    rank: Int[Tensor, " rows"]
+    shared: Int[Tensor, " distinct-1"]
+    saved: Int[Tensor, " depths"]
+
+    def groups(self, depth: int) -> Int[Tensor, " rows"]:
+        """Rows with the same first `depth` tokens have the same number, 0, 1, ..."""
+        return F.pad((self.shared < depth).long().cumsum(0), (1, 0))[self.rank]
+
+
+def _common_beginnings(tokens: Int[Tensor, "rows t"]) -> _Common:
+    """Worked value: 0 1, 0 1, 0 2 share the start and one token: saved 2, 4 and 3 slots."""
+    distinct, rank = tokens.unique(dim=0, return_inverse=True)
+    equal = (distinct[1:] == distinct[:-1]).long()
+    shared = equal.cumprod(1).sum(1)
+    depths = torch.arange(tokens.shape[1] + 1, device=tokens.device)
+    groups = 1 + (shared[:, None] < depths).sum(0)
+    return _Common(rank, shared, (depths + 1) * (len(tokens) - groups))
+
+
+class _Places(NamedTuple):
+    """Where a block of slots stands in the cache.
+
+    rows     of the cache; a slice where they are neighbours, which reads them without a copy
+    slots    of every row; one with fewer pending slots repeats its last one
+    fresh    which of those to store: (row, slot) of the cache and of the block, or None for a
+             block that is level, the same slots in every row
+    before   what each slot may attend to, None where it is everything or `new`
+    new      nothing of these rows was known: they attend to this block alone
+    upto     slots of the longest row
+    """
+
+    rows: slice | Tensor
+    slots: Int[Tensor, "rows t"]
+    fresh: tuple[Tensor, Tensor, tuple[Tensor, ...]] | None
+    before: Bool[Tensor, "rows 1 t upto"] | None
+    new: bool
+    upto: int
+
+    def store(
+        self, cache: Float[Tensor, "batch length *entry"], block: Float[Tensor, "rows t *entry"]
+    ) -> None:
+        """Write the slots' entries; a repeated slot is written once."""
+        if self.fresh is None:
+            cache[self.rows, self.upto - block.shape[1] : self.upto] = block
+        else:
+            row, slot, chosen = self.fresh
+            cache[row, slot] = block[chosen]
+
+    def attend(
+        self,
+        query: Float[Tensor, "rows heads t head_width"],
+        keys: Float[Tensor, "batch length heads head_width"],
+        values: Float[Tensor, "batch length heads head_width"],
+        scale: float,
+    ) -> Float[Tensor, "rows heads t head_width"]:
+        """Σ_j P_ij v_j over the slots of the cache; scattered rows are copied some at a time."""
+        size = len(query) if isinstance(self.rows, slice) else _ROWS_COPIED
+        mixed = []
+        for first in range(0, len(query), size):
+            part = slice(first, first + size)
+            if isinstance(self.rows, slice):
+                key, value = keys[self.rows], values[self.rows]
+            else:
+                key, value = keys.index_select(0, self.rows[part]), values.index_select(0, self.rows[part])
+            mixed.append(
+                F.scaled_dot_product_attention(
+                    query[part],
+                    key[:, : self.upto].transpose(1, 2),
+                    value[:, : self.upto].transpose(1, 2),
+                    attn_mask=None if self.before is None else self.before[part],
+                    scale=scale,
+                )
+            )
+        return torch.cat(mixed) if len(mixed) > 1 else mixed[0]
+
+
+def _places(
+    rows: Int[Tensor, " rows"], known: Int[Tensor, " rows"], needed: Int[Tensor, " rows"]
+) -> _Places:
+    """For rows whose slots known..needed-1 are pending; one word with the device in all."""
+    count, start = len(rows), rows[0]
+    apart = (rows - torch.arange(count, device=rows.device) != start).sum()
+    low, high, shortest, upto, t, apart, start = torch.stack(
+        [*known.aminmax(), *needed.aminmax(), (needed - known).max(), apart, start]
+    ).tolist()
+    level, new = low == high and shortest == upto, high == 0
+    steps = torch.arange(t, device=rows.device)
+    slots, fresh, before = known[:, None] + steps, None, None
+    if not level:
+        slots = slots.minimum(needed[:, None] - 1)
+        chosen = torch.nonzero(steps < (needed - known)[:, None], as_tuple=True)
+        fresh = rows[chosen[0]], slots[chosen], chosen
+    if not new and not (level and t == 1):
+        before = (torch.arange(upto, device=rows.device) <= slots[:, :, None])[:, None]
+    together = rows if apart else slice(start, start + count)
+    return _Places(together, slots, fresh, before, new, upto)

@@ -176,13 +176,15 @@ class Dyck:
         type_probs: Float[Tensor, " types"],
         q: float,
         max_depth: int | None = None,
+        end: bool = False,
         device: torch.device | str = "cpu",
     ) -> "Dyck":
         """Strings of exactly `length` tokens, grown as in Remark 3.2.1 of the thesis.
 
         At depth 0 open; when every remaining position is needed, close; else open with q.
         The thesis' p is type_probs = (p, 1 - p). `max_depth` adds a depth bound (the authors'
-        data has 12). Equation (3.4) as printed is another law: see `fixed_length_printed`.
+        data has 12). `end` puts an end token after every string, as one more position.
+        Equation (3.4) as printed is another law: see `fixed_length_printed`.
         """
         bound = depth_for(length, max_depth)
         check_open_probability(q)
@@ -191,6 +193,10 @@ class Dyck:
             remaining = length - t
             moves[t, min(remaining, bound) :] = torch.tensor([0.0, 1.0, 0.0]).double()
         moves[:, 0] = torch.tensor([1.0, 0.0, 0.0]).double()
+        if end:
+            last = moves[-1:].clone()
+            last[:, 0] = torch.tensor([0.0, 0.0, 1.0]).double()
+            moves = torch.cat([moves, last])
         return cls(type_probs.to(device), moves.to(device))
 
     @classmethod
@@ -409,6 +415,7 @@ def examples() -> dict[str, Dyck]:
         "complete": Dyck.complete(types=2, max_depth=2, length=6, q=0.5),
         "complete, one depth": Dyck.complete(1, 1, 5, q=0.5, stop=0.3, min_length=0),
         "fixed length": Dyck.fixed_length(6, type_probs=half, q=0.5),
+        "fixed length, with an end": Dyck.fixed_length(4, type_probs=half, q=0.5, end=True),
         "fixed length, depth 1": Dyck.fixed_length(6, type_probs=half, q=0.4, max_depth=1),
         "fixed length as printed": Dyck.fixed_length_printed(8, type_probs=one, q=0.25),
     }

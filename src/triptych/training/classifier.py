@@ -1,0 +1,75 @@
+"""Training of a classifier: cross-entropy on examples given once, epoch after epoch."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from triptych.core.randomness import TorchRng
+from triptych.training.loop import Recipe, optimiser_for, set_rate
+
+
+def train_classifier(
+    scores: Callable[[Int[Tensor, " rows"]], Float[Tensor, "rows classes"]],
+    labels: Int[Tensor, " batch"] | Float[Tensor, "batch classes"],
+    parameters: list[nn.Parameter],
+    recipe: Recipe,
+    rng: TorchRng,
+) -> list[float]:
+    """Minimise the cross-entropy of `scores(rows)` against labels[rows], epoch after epoch.
+
+    A label is a class or, as a float, a law on the classes. Every epoch goes through the examples
+    in a new random order, in whole batches; returns the loss of every step.
+    """
+    if labels.is_floating_point():
+        check_laws(labels)
+    else:
+        check_labels(labels)
+    n = len(labels)
+    recipe = replace(recipe, batch=min(recipe.batch, n))
+    optimiser = optimiser_for(recipe, parameters)
+    losses: list[Tensor] = []
+    order, used = labels[:0], n
+    for step in range(recipe.steps):
+        if used + recipe.batch > n:
+            device = rng.generator.device
+            order = torch.randperm(n, generator=rng.generator, device=device).to(labels.device)
+            used = 0
+        rows = order[used : used + recipe.batch]
+        used += recipe.batch
+        set_rate(optimiser, recipe, step)
+        value = F.cross_entropy(scores(rows), labels[rows])
+        optimiser.zero_grad(set_to_none=True)
+        value.backward()
+        if recipe.clip:
+            nn.utils.clip_grad_norm_(parameters, recipe.clip)
+        optimiser.step()
+        losses.append(value.detach())
+    found = torch.stack(losses)
+    if not torch.isfinite(found).all():
+        step = int((~torch.isfinite(found)).long().argmax())
+        raise FloatingPointError(
+            f"the loss is {found[step].item()} at step {step}; lower the learning rate "
+            f"(now {recipe.learning_rate})"
+        )
+    return found.tolist()
+
+
+def check_labels(labels: Int[Tensor, " batch"]) -> None:
+    """There are labels of at least two kinds, none negative."""
+    if len(labels) == 0 or labels.min() < 0 or labels.min() == labels.max():
+        raise ValueError("a classifier needs labels 0, 1, … of at least two kinds")
+
+
+def check_laws(labels: Float[Tensor, "batch classes"]) -> None:
+    """Every row is a law on the classes, and not all of them are sure of one and the same class."""
+    off = (labels.sum(-1) - 1).abs()
+    if len(labels) == 0 or not ((labels >= 0).all() and (off < 1e-5).all()):
+        raise ValueError("labels given as floats must be laws on the classes: rows that sum to 1")
+    if (labels.amin(0) == 1).any():
+        raise ValueError(
+            "a classifier needs at least two classes; these labels are all sure of the same one"
+        )

@@ -1,0 +1,203 @@
+"""Verifiers that are never wrong: the value of a prefix, by summation, by the chain rule, by rule.
+
+The value of a prefix is the expected outcome of its completions by the model p,
+
+    V*(x_≤t) = E_p[τ(X) | X_≤t = x_≤t],
+
+for an outcome τ ≥ 0 of full strings [li, 3.3]. Guided by V*, drawing token by token with weights
+p(x | x_≤t) V*(x_≤t x) gives the tilted law q ∝ p τ. A hard verifier says 1 or 0: whether a prefix
+can be completed; `Dyck` and the sets of `structures.constraints` are such verifiers themselves.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Real
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.protocols import NextToken, Value
+from triptych.core.table import Table, places
+from triptych.core.validation import check_tokens
+from triptych.structures.dyck import Dyck
+
+_REMEMBERED = 1_000_000  # prefixes whose value is kept
+
+
+def finished(
+    prefix: Int[Tensor, "batch t"], length: int | None, end_token: int | None = None
+) -> Bool[Tensor, " batch"]:
+    """Which prefixes are full strings: of `length` tokens, or with the end token last."""
+    t = prefix.shape[1]
+    full = torch.full(
+        (len(prefix),), length is not None and t >= length, dtype=torch.bool, device=prefix.device
+    )
+    return full if end_token is None or t == 0 else full | (prefix[:, -1] == end_token)
+
+
+@dataclass(frozen=True, eq=False)
+class ExactValue:
+    """V*(x_≤t) = E_p[τ(X) | x_≤t], by summation over all completions in a table.
+
+    Where no completion has p τ > 0, V* is 0: there too where p(x_≤t) = 0, on prefixes that the
+    model cannot write.
+
+    Worked value: two fair bits, τ = 1, ½, 0, 0 on 00, 01, 10, 11. V*(0) = ¾, V*(1) = 0 and
+    V*(empty) = 3/8.
+    """
+
+    table: Table
+    outcome: Value
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        vocab, t = self.table.vocab_size, prefix.shape[1]
+        check_tokens(prefix, vocab)
+        if t > self.table.length:
+            raise ValueError(f"the prefix has {t} tokens; this table's have {self.table.length}")
+        rank = (prefix * places(vocab, t, prefix.device)).sum(-1)
+        joint = self._log_tilted.reshape(vocab**t, -1).logsumexp(-1)[rank]
+        marginal = self.table.log_probs.reshape(vocab**t, -1).logsumexp(-1)[rank]
+        return torch.where(torch.isneginf(joint), joint, joint - marginal)
+
+    @cached_property
+    def _log_tilted(self) -> Float[Tensor, " count"]:
+        """log p(x) τ(x) of every string."""
+        return self.table.log_probs + self.outcome.log_value(self.table.sequences)
+
+
+@dataclass(frozen=True, eq=False)
+class RatioValue:
+    """V*(x_≤t) = q(x_≤t) / p(x_≤t) for τ = q/p, by the chain rule: exact at any length.
+
+    E_p[q(X)/p(X) | x_≤t] = Σ q(x) / p(x_≤t) over the completions of x_≤t. It is 0 where q(x_≤t) is
+    0; where only p(x_≤t) is 0 there is no such τ, and that is an error. Answers are remembered, so
+    that a longer prefix costs one step more: make a new one when a model has changed.
+
+    Worked value: p = two fair bits, q the law whose first bit is 1 with probability ¾ and whose
+    second repeats the first. V*(1) = ¾ / ½ = 3/2, V*(11) = ¾ / ¼ = 3 and V*(10) = 0.
+    """
+
+    model: NextToken
+    target: NextToken
+    _known: dict[tuple[int, ...], float] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.model.vocab_size != self.target.vocab_size:
+            raise ValueError(
+                f"the model has {self.model.vocab_size} tokens and the target "
+                f"{self.target.vocab_size}; a ratio needs laws on the same strings"
+            )
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        """log q(x_≤t) - log p(x_≤t)."""
+        check_tokens(prefix, self.model.vocab_size)
+        if len(self._known) > _REMEMBERED:
+            self._known.clear()
+        self._known[()] = 0.0
+        unknown = [self._unknown(prefix)]
+        while len(unknown[-1]):
+            unknown.append(self._unknown(unknown[-1][:, :-1]))
+        for rows in reversed(unknown):
+            self._learn(rows)
+        answers = [self._known[tuple(row)] for row in prefix.tolist()]
+        return torch.tensor(answers, dtype=torch.float64, device=prefix.device)
+
+    def _unknown(self, prefix: Int[Tensor, "batch t"]) -> Int[Tensor, "rows t"]:
+        """The rows not asked before, each once."""
+        fresh = {tuple(row): i for i, row in enumerate(prefix.tolist())}
+        return prefix[[i for row, i in fresh.items() if row not in self._known]]
+
+    def _learn(self, rows: Int[Tensor, "rows t"]) -> None:
+        """One step of the chain rule from prefixes whose value is known."""
+        keys = [tuple(row) for row in rows.tolist()]
+        before = [self._known[key[:-1]] for key in keys]
+        self._known.update(dict.fromkeys(keys, -math.inf))
+        live = [i for i, value in enumerate(before) if value > -math.inf]  # q(x_<t) > 0
+        if not live:
+            return
+        one_of = {keys[i][:-1]: i for i in live}  # children of one parent share its law
+        place = {parent: k for k, parent in enumerate(one_of)}
+        of = [place[keys[i][:-1]] for i in live]
+        parents, token = rows[list(one_of.values()), :-1], rows[live, -1]
+        log_q = self.target.next_token_log_probs(parents)[of, token].tolist()
+        log_p = self.model.next_token_log_probs(parents)[of, token].tolist()
+        for i, q, p in zip(live, log_q, log_p, strict=True):
+            if q > -math.inf and p == -math.inf:
+                self._known.clear()
+                raise ValueError(
+                    f"the target writes {list(keys[i])} and the model never does, so q/p is no "
+                    "number there; give a model that writes all that the target can"
+                )
+            if q > -math.inf:
+                self._known[keys[i]] = before[i] + q - p
+
+
+@dataclass(frozen=True, eq=False)
+class DyckVerifier:
+    """Hard: can this text be completed to a string of the Dyck language?
+
+    As `dyck.log_value`, but for text from a model that may know other words: a token that is no
+    bracket of the language, or a text that is too long, is an error of the text and gets -inf.
+
+    Worked value: of two types and 4 tokens, "[(" and "[]" can be completed; "[)" closes the wrong
+    bracket, and "[[[" leaves no room to close.
+    """
+
+    dyck: Dyck
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        known = ((prefix >= 0) & (prefix < self.dyck.vocab_size)).all(1)
+        known &= prefix.shape[1] <= self.dyck.length
+        values = torch.full((len(prefix),), -torch.inf, dtype=torch.float64, device=prefix.device)
+        values[known] = self.dyck.log_value(prefix[known, : self.dyck.length])
+        return values
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A verifier that is a plain function of one prefix, a list of ints: a bool or a probability.
+
+    Worked value: Rule(lambda x: sum(x) <= 1) says log V = 0, 0, -inf to [], [1], [1, 1]; with
+    lambda x: 0.5 ** sum(x) it says 0, log ½, log ¼.
+    """
+
+    function: Callable[[list[int]], bool | float]
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        values = [self._asked(row) for row in prefix.tolist()]
+        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
+
+    def _asked(self, prefix: list[int]) -> float:
+        shown = list(prefix)
+        answer = self.function(prefix)
+        if isinstance(answer, np.generic) or (isinstance(answer, Tensor) and answer.numel() == 1):
+            answer = answer.item()
+        if not isinstance(answer, Real) or not 0 <= float(answer) <= 1:
+            raise ValueError(
+                f"a rule answers True, False or a probability; this one answered {answer!r} "
+                f"to {shown}"
+            )
+        return float(answer)
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """A verifier that judges full strings only, and says 1 before: what a baseline is given.
+
+    Worked value: for the bit strings without 1 and length 2, log V(1) = 0 and log V(10) = -inf.
+    """
+
+    value: Value
+    length: int
+    end_token: int | None = None
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        full = finished(prefix, self.length, self.end_token)
+        values = torch.zeros(len(prefix), dtype=torch.float64, device=prefix.device)
+        if full.any():
+            values[full] = self.value.log_value(prefix[full]).double()
+        return values

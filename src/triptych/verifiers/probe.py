@@ -1,0 +1,315 @@
+"""A verifier that looks at the states of a network: a small classifier on one of its layers.
+
+    P(correct | h) = softmax(W_d ReLU(… W_1 (h - mean) / scale + b_1 …) + b_d)[1]
+
+Class 1 is "correct" [li, 3.2.1.2]. Depth 1 is one linear layer, whose trainable parameters are
+those of the thesis' 512 by 2 matrix and a bias; deeper ones are ReLU networks. The targets may be
+probabilities in place of right and wrong: then the probe is a value function, regressed on, say,
+`values.rollout_values`.
+
+A probe knows the layer that it was trained on and refuses states of another one.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Protocol, runtime_checkable
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from triptych.core.protocols import Decoder
+from triptych.core.randomness import TorchRng
+from triptych.core.validation import check_count
+from triptych.training.classifier import train_classifier
+from triptych.training.loop import Recipe
+
+RECIPE = Recipe(steps=300, batch=2048, learning_rate=3e-3, weight_decay=0.1)
+CORRECT = 1  # the class of correct prefixes
+
+Targets = Bool[Tensor, " batch"] | Int[Tensor, " batch"] | Float[Tensor, " batch"]
+
+
+@runtime_checkable
+class _Layered(Protocol):
+    """A decoder that shows the states of one layer, and says which."""
+
+    @property
+    def layer(self) -> int: ...
+
+    def hidden_state(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ width"]:
+        """The layer's state at the end of each row."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Probe:
+    """log P(correct | state), a `DecoderValue`.
+
+    mean, scale   of each feature, in training
+    weights       weights[k] is [out, in] of layer k; the last one has two rows, wrong and correct
+    layer         of the network whose states it reads; None: it reads no network
+    floor         smallest value that it answers as a verifier
+
+    Worked value: one feature, mean 1, scale 2, W = (0, 1)ᵀ, b = 0. The state 3 has scores (0, 1),
+    so P(correct) = e / (1 + e), and the state 1 has P(correct) = ½.
+    """
+
+    mean: Float[Tensor, " width"]
+    scale: Float[Tensor, " width"]
+    weights: tuple[Tensor, ...]
+    biases: tuple[Tensor, ...]
+    layer: int | None = None
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.layer is not None:
+            _check_layer(self.layer)
+        if not 0 <= self.floor < 1:
+            raise ValueError(f"floor is {self.floor}; it must be at least 0 and below 1")
+        if not self.weights or len(self.weights) != len(self.biases) or len(self.weights[-1]) != 2:
+            raise ValueError("a probe needs a bias for each of its weights, and two classes")
+
+    @classmethod
+    def fit(
+        cls,
+        states: Float[Tensor, "batch width"],
+        correct: Targets,
+        *,
+        depth: int = 1,
+        width: int = 256,
+        recipe: Recipe = RECIPE,
+        seed: int = 0,
+        layer: int | None = None,
+        floor: float = 0.0,
+    ) -> "Probe":
+        """Train on states that are correct (True, 1), wrong (False, 0), or correct with a chance.
+
+        depth counts the linear layers, and width is that of the layers between. The result is a
+        function of the arguments alone.
+        """
+        check_count("depth", depth, at_least=1)
+        check_count("width", width, at_least=1)
+        if layer is not None:
+            _check_layer(layer)
+        states, labels = _checked_examples(states, correct)
+        exact = states.double()
+        same = exact.amax(0) == exact.amin(0)  # a feature that never changes is left as it is
+        scale = exact.std(0, correction=0).masked_fill(same, 1.0)
+        mean = exact.mean(0)
+        sizes = [states.shape[1], *[width] * (depth - 1), 2]
+        layers = _initial_layers(sizes, states, seed)
+        start = cls(
+            mean.to(states),
+            scale.to(states),
+            tuple(weight for weight, _ in layers),
+            tuple(bias for _, bias in layers),
+            layer,
+            floor,
+        )
+        scaled = start._standardised(states)
+        parameters = [parameter for pair in layers for parameter in pair]
+        train_classifier(
+            lambda rows: start._scores(scaled[rows]),
+            labels,
+            parameters,
+            recipe,
+            TorchRng(seed, states.device),
+        )
+        weights = tuple(weight.detach() for weight in start.weights)
+        return replace(start, weights=weights, biases=tuple(b.detach() for b in start.biases))
+
+    @property
+    def width(self) -> int:
+        """Number of features of a state."""
+        return len(self.mean)
+
+    def log_prob_correct(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, " batch"]:
+        """log P(correct | state) of each state."""
+        return self._decision(states).log_softmax(-1)[:, CORRECT]
+
+    def log_value_of(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, " batch"]:
+        """log max(P(correct | state), floor)."""
+        floor = torch.tensor(self.floor, dtype=torch.float64, device=self.mean.device).log()
+        return torch.maximum(self.log_prob_correct(states), floor)
+
+    def decoder_log_value(
+        self, decoder: Decoder, rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, " rows"]:
+        """log V of each row, from its last state."""
+        if self.layer is None:
+            raise ValueError("this probe does not know its layer: fit it with layer=decoder.layer")
+        if not isinstance(decoder, _Layered):
+            raise TypeError(
+                f"a probe reads the states of a network; {type(decoder).__name__} has no "
+                "hidden_state and layer (CachedDecoder has)"
+            )
+        if decoder.layer != self.layer:
+            raise ValueError(
+                f"this probe was trained on layer {self.layer} and the decoder shows layer "
+                f"{decoder.layer}: make CachedDecoder(lm, batch, layer={self.layer})"
+            )
+        return self.log_value_of(decoder.hidden_state(rows))
+
+    def score(self, states: Float[Tensor, "batch width"], correct: Targets) -> float:
+        """The share of states whose likelier class is the right one; ½ and above is correct."""
+        if len(states) == 0 or len(states) != len(correct):
+            raise ValueError(
+                f"{len(states)} states and {len(correct)} labels: there must be as many, not 0"
+            )
+        said = self._decision(states).argmax(-1) == CORRECT
+        return float((said == (correct >= 0.5)).double().mean())
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything as named tensors, as safetensors saves them; `from_state` is the inverse."""
+        layer = -1 if self.layer is None else self.layer
+        return {
+            "mean": self.mean,
+            "scale": self.scale,
+            "layer": torch.tensor(layer),
+            "floor": torch.tensor(self.floor, dtype=torch.float64),
+            **{f"weight.{k}": weight for k, weight in enumerate(self.weights)},
+            **{f"bias.{k}": bias for k, bias in enumerate(self.biases)},
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Tensor]) -> "Probe":
+        """The probe that `state` describes."""
+        depth = sum(name.startswith("weight.") for name in state)
+        names = [f"{kind}.{k}" for kind in ("weight", "bias") for k in range(depth)]
+        wanted = {"mean", "scale", "layer", "floor", *names}
+        if depth == 0 or set(state) != wanted:
+            raise ValueError(
+                "a probe's state has mean, scale, layer, floor, and weight.k and bias.k for "
+                f"k = 0, 1, …; given {sorted(state)}"
+            )
+        layer = int(state["layer"])
+        return cls(
+            state["mean"],
+            state["scale"],
+            tuple(state[f"weight.{k}"] for k in range(depth)),
+            tuple(state[f"bias.{k}"] for k in range(depth)),
+            None if layer == -1 else layer,
+            float(state["floor"]),
+        )
+
+    def to(self, device: torch.device | str) -> "Probe":
+        """A copy whose tensors are on `device`."""
+        return Probe.from_state({name: value.to(device) for name, value in self.state().items()})
+
+    def _decision(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, "batch 2"]:
+        if states.device != self.mean.device:
+            raise ValueError(
+                f"the states are on {states.device} and the probe is on {self.mean.device}: "
+                f"use probe.to({str(states.device)!r})"
+            )
+        if states.ndim != 2 or states.shape[1] != self.width:
+            raise ValueError(
+                f"states have shape {tuple(states.shape)}; this probe reads [batch, {self.width}]"
+            )
+        _check_finite(states)
+        return self._scores(self._standardised(states.to(self.mean.dtype))).double()
+
+    def _standardised(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
+        return (states - self.mean) / self.scale
+
+    def _scores(self, x: Float[Tensor, "batch width"]) -> Float[Tensor, "batch 2"]:
+        for k, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            x = F.linear(x if k == 0 else x.relu(), weight, bias)
+        return x
+
+
+def split_score(
+    states: Float[Tensor, "batch width"],
+    correct: Targets,
+    *,
+    train: int = 792,
+    repetitions: int = 10,
+    depth: int = 1,
+    width: int = 256,
+    recipe: Recipe = RECIPE,
+    seed: int = 0,
+) -> Float[Tensor, " repetitions"]:
+    """Accuracy on the states left out, of probes trained on `train` of them, drawn at random.
+
+    The thesis trains on 792 of 882 and has 93 % on the other 90, over 10 repetitions.
+    """
+    check_count("repetitions", repetitions, at_least=1)
+    check_count("train", train, at_least=1)
+    if not train < len(states):
+        raise ValueError(
+            f"train is {train} of {len(states)} states; some must be left to judge the probe by"
+        )
+    _checked_examples(states, correct)
+    generator = torch.Generator().manual_seed(seed)
+    scores: list[float] = []
+    for repetition in range(repetitions):
+        order = torch.randperm(len(states), generator=generator).to(states.device)
+        seen, unseen = order[:train], order[train:]
+        probe = Probe.fit(
+            states[seen],
+            correct[seen],
+            depth=depth,
+            width=width,
+            recipe=recipe,
+            seed=seed + repetition,
+        )
+        scores.append(probe.score(states[unseen], correct[unseen]))
+    return torch.tensor(scores, dtype=torch.float64)
+
+
+def _initial_layers(
+    sizes: list[int], like: Tensor, seed: int
+) -> list[tuple[nn.Parameter, nn.Parameter]]:
+    """Weights and biases uniform on ±1/√in, the same on every device."""
+    generator = torch.Generator().manual_seed(seed)
+    layers: list[tuple[nn.Parameter, nn.Parameter]] = []
+    for fan_in, fan_out in pairwise(sizes):
+        drawn = (torch.rand(fan_out, fan_in + 1, generator=generator) * 2 - 1) * fan_in**-0.5
+        theta = drawn.to(like)
+        layers.append(
+            (nn.Parameter(theta[:, :-1].contiguous()), nn.Parameter(theta[:, -1].contiguous()))
+        )
+    return layers
+
+
+def _checked_examples(
+    states: Float[Tensor, "batch width"], correct: Targets
+) -> tuple[Float[Tensor, "batch width"], Int[Tensor, " batch"] | Float[Tensor, "batch 2"]]:
+    """States in float32 or float64, and labels as `train_classifier` takes them."""
+    if states.ndim != 2 or correct.ndim != 1 or len(states) != len(correct) or len(states) == 0:
+        raise ValueError(
+            f"states have shape {tuple(states.shape)} and the labels {tuple(correct.shape)}; "
+            "give one row of features for every label, and at least two"
+        )
+    _check_finite(states)
+    if not ((correct >= 0) & (correct <= 1)).all():
+        raise ValueError(
+            "labels are True and False, 0 and 1, or probabilities between 0 and 1; one is not"
+        )
+    if (correct == 0).all() or (correct == 1).all():
+        raise ValueError(
+            f"all {len(correct)} states are {'correct' if correct[0] == 1 else 'wrong'}: a probe "
+            "needs examples of both kinds"
+        )
+    if states.dtype not in (torch.float32, torch.float64):
+        states = states.float()
+    if not correct.is_floating_point():
+        return states, correct.long()
+    right = correct.to(states)
+    return states, torch.stack([1 - right, right], dim=1)
+
+
+def _check_finite(states: Tensor) -> None:
+    if not torch.isfinite(states).all():
+        row = int((~torch.isfinite(states)).any(1).nonzero()[0])
+        raise ValueError(f"the state in row {row} is not finite: it holds nan or inf")
+
+
+def _check_layer(layer: int) -> None:
+    if not isinstance(layer, int) or layer < 0:
+        raise ValueError(
+            f"layer is {layer}; give the layer's own number, which a decoder has as decoder.layer"
+        )
