@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import hmm, lab, network
+from benchmarks import guided, hmm, lab, network
 from benchmarks.table import markdown, readable
 from triptych.lab.environment import environment
 
@@ -29,7 +29,7 @@ def main() -> None:
     torch.set_num_threads(1)
     console = Console()
     rows = []
-    for row in itertools.chain(hmm.run(), network.run("cpu"), lab.run()):
+    for row in itertools.chain(hmm.run(), network.run("cpu"), guided.run("cpu"), lab.run()):
         console.print(" | ".join(readable(row)), highlight=False)
         rows.append(row)
     table = Table(box=None, header_style="bold")

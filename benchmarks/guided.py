@@ -74,7 +74,7 @@ class Probe:
     @classmethod
     def random(cls, device: str) -> "Probe":
         weight = torch.randn(WIDTH, generator=torch.Generator().manual_seed(0)) / WIDTH**0.5
-        return cls(weight.to(device), 1.0)
+        return cls(weight.to(device), 0.85)  # refuses one token in six
 
     def log_value(self, states: Float[Tensor, "rows width"]) -> Float[Tensor, " rows"]:
         return torch.nn.functional.logsigmoid((states @ self.weight + self.bias).double())
@@ -248,6 +248,7 @@ def walk(device: str, *, batch: int = 16, to_go: int = 8, steps: int = 300, turn
             OnBrackets(law),
             length=law.length,
             steps=steps,
+            returns="last",
             remember=remember,
             rng=RowStreams(0, torch.arange(batch, device=device)),
         )

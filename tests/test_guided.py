@@ -4,8 +4,8 @@ import math
 
 import pytest
 import torch
-from tests.toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledger_of, standing_at
 
+from toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledger_of, standing_at
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.streams import RowStreams, hashed_uniform
@@ -18,7 +18,6 @@ from triptych.inference import (
     tokenwise,
 )
 from triptych.inference.transforms import nucleus
-from triptych.structures.constraints import AllZeros
 from triptych.structures.uniform import Uniform
 
 
@@ -132,25 +131,6 @@ def test_a_refused_full_prompt_is_never_called_complete():
     )
     assert result.complete.tolist() == result.notes["accepted"].tolist() == [False, True]
     assert ledger_of(result) == [(0, 0, 0, 1), (0, 0, 0, 1)]
-
-
-@pytest.mark.parametrize(
-    ("sample", "expected"), [(rejection.sample, 2**3 * 3), (tokenwise.sample, 2 * 3)]
-)
-def test_oracle_calls_of_proposition_3_1_1(sample, expected):
-    """D 2^D calls for rejection and 2D for tokenwise rejection, D = 3.
-
-    Calls are D times a geometric of mean 8, and a sum of 3 geometrics of mean 2; standard errors
-    at 4000 rows are 3 √56 / √4000 = 0.36 and √6 / √4000 = 0.039. Six of them fail with 2e-9.
-    """
-    rows = 4000
-    decoder = RecomputingDecoder(Uniform(2, 3), rows)
-    result = sample(decoder, AllZeros(3), length=3, rng=TorchRng(0))
-    calls = result.ledger.generator_calls.double()
-    error = {24: 3 * 56**0.5, 6: 6**0.5}[expected] / rows**0.5
-    assert abs(calls.mean().item() - expected) < 6 * error
-    assert torch.equal(result.ledger.generated, result.ledger.generator_calls)
-    assert (result.ledger.generated - result.ledger.erased == 3).all()
 
 
 def test_tokenwise_by_hand():

@@ -28,6 +28,25 @@ def test_rejection_returns_accepted_strings():
     assert result.complete.all()
 
 
+@pytest.mark.parametrize(
+    ("sample", "expected"), [(rejection.sample, 2**3 * 3), (tokenwise.sample, 2 * 3)]
+)
+def test_oracle_calls_of_proposition_3_1_1(sample, expected):
+    """D 2^D calls for rejection and 2D for tokenwise rejection, D = 3.
+
+    Calls are D times a geometric of mean 8, and a sum of 3 geometrics of mean 2; standard errors
+    at 4000 rows are 3 √56 / √4000 = 0.36 and √6 / √4000 = 0.039. Six of them fail with 2e-9.
+    """
+    rows = 4000
+    decoder = RecomputingDecoder(Uniform(2, 3), rows)
+    result = sample(decoder, AllZeros(3), length=3, rng=TorchRng(0))
+    calls = result.ledger.generator_calls.double()
+    error = {24: 3 * 56**0.5, 6: 6**0.5}[expected] / rows**0.5
+    assert abs(calls.mean().item() - expected) < 6 * error
+    assert torch.equal(result.ledger.generated, result.ledger.generator_calls)
+    assert (result.ledger.generated - result.ledger.erased == 3).all()
+
+
 @pytest.mark.parametrize("length", [2, 3, 4])
 def test_the_law_of_tokenwise_rejection_by_two_routes(length):
     """The closed form against the enumerated program; and Proposition 3.1.2's value."""

@@ -203,7 +203,7 @@ def test_worked_brackets():
     assert value.log_value(dyck.tokens("[(", "[]", "[)", "]]")).tolist() == [0, 0, -INF, -INF]
     assert value.log_value(dyck.tokens("[[[", "[[]")).tolist() == [-INF, 0]
     assert value.log_value(prefix((0, 7), (0, 1))).tolist() == [-INF, 0]
-    assert value.log_value(torch.zeros((2, 5), dtype=torch.long)).tolist() == [-INF, -INF]
+    assert value.log_value(prefix((0, 1, 0, 1, 0), (0, 0, 1, 1, 1))).tolist() == [-INF, -INF]
     for rows in every_prefix(4, 4):
         assert torch.equal(value.log_value(rows), dyck.log_value(rows))
 

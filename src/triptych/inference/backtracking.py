@@ -7,9 +7,10 @@
             erase the last B tokens of s;  Q ← Q - 1
             redo the erased positions with argmax O(x ∘ s)
 
-Every row has a quota of its own. The tokens that are redone are not verified. Two points that the
-printed algorithm leaves open: where s has fewer than B tokens, all of them are erased and exactly
-those positions are redone; and a redo that reaches <eos> stops there.
+Every row has a quota of its own. As printed, tokens that are redone are not verified; the authors'
+program does verify them, and `verify_redone` is that variant. Two points that the printed
+algorithm leaves open: where s has fewer than B tokens, all of them are erased and exactly those
+positions are redone; and a redo that reaches <eos> stops there.
 """
 
 import torch
@@ -33,6 +34,7 @@ def sample(
     quota: int,
     stride: int,
     redo_argmax: bool = True,
+    verify_redone: bool = False,
     threshold: float = 0.5,
     into_prompt: int = 0,
     end_token: int | None = None,
@@ -44,6 +46,7 @@ def sample(
 
     quota, stride   Q backtracks a row, of B tokens each
     redo_argmax     False leaves the erased positions to the sampling that follows
+    verify_redone   True asks the verifier about redone tokens too, and may backtrack there again
     into_prompt     how many tokens of its prompt a row may erase; 0 as printed
 
     notes: quota_left of every row, and erased_prompt, the most of its prompt that it ever erased.
@@ -56,11 +59,16 @@ def sample(
     prompt, quota_left = run.start, torch.full_like(run.start, quota)
     floor = (prompt - into_prompt).clamp(min=0)
     run.notes |= {"quota_left": quota_left, "erased_prompt": torch.zeros_like(prompt)}
+    redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
     while len(rows := run.open_rows()):
-        run.draw(rows)
-        asked = rows[quota_left[rows] > 0]
-        if len(asked) == 0:
-            continue
+        redoing = run.decoder.lengths[rows] < redo_until[rows]
+        laws = run.laws(rows)
+        run.put(laws[redoing].argmax(-1), rows[redoing], "argmax")
+        drawn = rows[~redoing]
+        if len(drawn):
+            run.put(run.choose(laws[~redoing], drawn), drawn, "draw")
+        asked = rows if verify_redone else drawn
+        asked = asked[quota_left[asked] > 0]
         values = run.log_values(asked)
         refusing = values < smallest
         run.note("accept", asked[~refusing], values[~refusing])
@@ -68,23 +76,13 @@ def sample(
         refused = asked[refusing]
         if len(refused) == 0:
             continue
-        counts = (run.decoder.lengths[refused] - floor[refused]).clamp(max=stride)
-        quota_left[refused] -= 1
-        run.erase(counts, refused, "backtrack")
-        run.notes["erased_prompt"] = prompt - run.start
+        ends = run.decoder.lengths[refused]
         if redo_argmax:
-            _redo(run, counts, refused)
+            redo_until[refused] = torch.maximum(redo_until[refused], ends)
+        quota_left[refused] -= 1
+        run.erase((ends - floor[refused]).clamp(max=stride), refused, "backtrack")
+        run.notes["erased_prompt"] = prompt - run.start
     return run.result()
-
-
-def _redo(run: Run, counts: Int[Tensor, " rows"], rows: Int[Tensor, " rows"]) -> None:
-    """The likeliest token at each erased position, up to <eos>."""
-    for step in range(int(counts.max())):
-        rows, counts = rows[counts > step], counts[counts > step]
-        unfinished = ~run.finished()[rows]
-        rows, counts = rows[unfinished], counts[unfinished]
-        if len(rows):
-            run.take_argmax(rows)
 
 
 def law(
@@ -95,6 +93,7 @@ def law(
     stride: int,
     *,
     redo_argmax: bool = True,
+    verify_redone: bool = False,
     end_token: int | None = None,
 ) -> dict[tuple[int, ...], float]:
     """The exact law of `sample` from the empty prompt, by recursion on (s, Q): slow and obvious."""
@@ -107,26 +106,26 @@ def law(
 
     found: dict[tuple[int, ...], float] = {}
 
-    def follow(s: tuple[int, ...], q: int, mass: float) -> None:
+    def follow(s: tuple[int, ...], q: int, until: int, mass: float) -> None:
         if over(s):
             found[s] = found.get(s, 0.0) + mass
             return
-        for token, prob in enumerate(next_probs(s)):
-            if prob == 0:
+        probs, redoing = next_probs(s), len(s) < until
+        best = probs.index(max(probs))
+        for token, prob in enumerate(probs):
+            chance = float(token == best) if redoing else prob
+            if chance == 0:
                 continue
             longer = (*s, token)
-            refused = verifier.log_value(torch.tensor([longer])).item() == -torch.inf
-            if not (q > 0 and refused):
-                follow(longer, q, mass * prob)
-                continue
-            kept = longer[: max(0, len(longer) - stride)]
-            redone = kept
-            while redo_argmax and len(redone) < len(longer) and not (redone and over(redone)):
-                probs = next_probs(redone)
-                redone = (*redone, probs.index(max(probs)))
-            follow(redone, q - 1, mass * prob)
+            asked = q > 0 and (verify_redone or not redoing)
+            if asked and verifier.log_value(torch.tensor([longer])).item() == -torch.inf:
+                kept = longer[: max(0, len(longer) - stride)]
+                again = max(until, len(longer)) if redo_argmax else until
+                follow(kept, q - 1, again, mass * chance)
+            else:
+                follow(longer, q, until, mass * chance)
 
-    follow((), quota, 1.0)
+    follow((), quota, 0, 1.0)
     return found
 
 
@@ -142,7 +141,9 @@ def examples() -> dict[str, OneShot]:
     """The law of the recursion above, with and without the redo, with and without an end token."""
     p, verifier = Table.random(vocab_size=2, length=4, seed=3), _NoTwoAlike()
 
-    def case(quota: int, stride: int, redo: bool, end: int | None = None) -> OneShot:
+    def case(
+        quota: int, stride: int, redo: bool, *, verify: bool = False, end: int | None = None
+    ) -> OneShot:
         def one(rng: Rng) -> tuple[int, ...]:
             result = sample(
                 RecomputingDecoder(p, 1),
@@ -151,12 +152,22 @@ def examples() -> dict[str, OneShot]:
                 quota=quota,
                 stride=stride,
                 redo_argmax=redo,
+                verify_redone=verify,
                 end_token=end,
                 rng=rng,
             )
             return result.completions()[0]
 
-        wanted = law(p, verifier, 4, quota, stride, redo_argmax=redo, end_token=end)
+        wanted = law(
+            p,
+            verifier,
+            4,
+            quota,
+            stride,
+            redo_argmax=redo,
+            verify_redone=verify,
+            end_token=end,
+        )
         return OneShot(one, wanted)
 
     return {
@@ -164,5 +175,6 @@ def examples() -> dict[str, OneShot]:
         "quota 1, stride 3": case(1, 3, True),
         "no redo": case(2, 2, False),
         "quota 0 is the model": OneShot(case(0, 1, True).attempt, p.as_dict()),
+        "redone tokens verified": case(3, 2, True, verify=True),
         "with an end token": case(2, 2, True, end=1),
     }

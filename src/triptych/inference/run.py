@@ -57,7 +57,7 @@ class Ledger:
         zero = torch.zeros(batch, dtype=torch.long, device=device)
         return cls(zero, zero.clone(), zero.clone(), zero.clone())
 
-    def totals(self) -> dict[str, float]:
+    def totals(self) -> dict[str, int | float]:
         """Sums over the rows, by name."""
         return {
             name: int(value.sum()) if isinstance(value, Tensor) else value
@@ -238,6 +238,8 @@ class Run:
 
     def log_values(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
         """log V of each row's prefix; all accepted without a verifier."""
+        if len(rows) == 0:
+            return torch.zeros(0, dtype=torch.float64, device=rows.device)
         return self._ask(self.decoder, rows, self.owner[rows])
 
     def child_log_values(

@@ -29,6 +29,7 @@
 
   // ------------------------------------------------------------------ words and numbers
   function label(token) {
+    if (token < 0) return "?";
     const name = data.names ? data.names[token] : String(token);
     return name === "" ? "∅" : name.replace(/ /g, "␣").replace(/\n/g, "⏎").replace(/\t/g, "⇥");
   }
@@ -62,7 +63,7 @@
       node.depth = i ? nodes[node.parent].depth + 1 : 0;
       if (i) nodes[node.parent].children.push(i);
     });
-    const steps = [{ action: "start", node: 0, value: null, generator: 0, verifier: 0, generated: 0, erased: 0, times: 1 }];
+    const steps = [{ action: "start", node: row.origin, value: null, generator: 0, verifier: 0, generated: 0, erased: 0, times: 1 }];
     row.events.forEach(function ([action, node, value, generator, verifier], e) {
       const before = steps[steps.length - 1];
       if (!node && (action === "up" || action === "stay")) value = null;  // a walk never asks about its root
@@ -117,12 +118,12 @@
   // ------------------------------------------------------------------ the tree
   const tree = $("tree"), canvas = $("canvas");
   let row, at, scale = 1, drawn, sizes, near = false, placed = new Map();
-  const MANY_LINES = 60; // a larger tree is drawn near the row only, unless asked for
+  const MANY_LINES = 24; // a larger tree is drawn near the row only, unless asked for
   function drawTree() {
     const labels = row.nodes.slice(1).map((n) => Array.from(cut(label(n.token), 10)).length);
     const box = Math.max(24, labels.reduce((a, b) => Math.max(a, b), 1) * 8 + 12);
     const deepest = row.nodes.reduce((a, n) => Math.max(a, n.depth), 0);
-    const start = row.source.prompt.length ? "…" + cut(row.source.prompt.slice(-4).map(label).join(""), 8) : "start";
+    const prompt = row.source.prompt, start = prompt.length ? (prompt.length > 4 ? "…" : "") + cut(prompt.slice(-4).map(label).join(""), 10) : "start";
     const lead = Math.max(box, Array.from(start).length * 7 + 12);
     sizes = { box, gap: 16, row: 46, x: (depth) => (depth ? 16 + lead + 16 + (depth - 1) * (box + 16) : 16), lead };
     sizes.deepest = deepest;
@@ -159,7 +160,7 @@
     document.querySelector(".two").style.setProperty("--need", sizes.height + 18 + "px");
     $("whole").setAttribute("aria-pressed", String(!near));
     $("close").setAttribute("aria-pressed", String(near));
-    zoom(1);
+    zoom(Math.max(1, Math.min(1.5, fitting())));
   }
   function put(i, line) {
     const node = row.nodes[i], d = drawn[i], x = sizes.x(node.depth), y = 18 + line * sizes.row;
@@ -194,6 +195,7 @@
     tree.setAttribute("width", sizes.width * scale);
     tree.setAttribute("height", sizes.height * scale);
   }
+  function fitting() { return Math.min(canvas.clientWidth / sizes.width, canvas.clientHeight / sizes.height); }
   function follow() {
     const spot = placed.get(row.steps[at].node), x = spot.middle * scale, y = (spot.y + 12) * scale;
     if (x < canvas.scrollLeft + 40 || x > canvas.scrollLeft + canvas.clientWidth - 60) canvas.scrollLeft = x - canvas.clientWidth * 0.6;
@@ -263,7 +265,7 @@
     kept.forEach(function (i, place) {
       const end = place === kept.length - 1, name = label(row.nodes[i].token);
       if (end && grows(step.action)) gone.forEach((j) => cells.push(struck(j)));
-      cells.push(make("span", { class: "token" + (end && step.action === "reject" ? " refused" : end && grows(step.action) ? " new" : "") }, name));
+      cells.push(make("span", { class: "token" + (row.nodes[i].token < 0 ? " prompt" : end && step.action === "reject" ? " refused" : end && grows(step.action) ? " new" : "") }, name));
     });
     if (!grows(step.action)) gone.forEach((j) => cells.push(struck(j)));
     if (!cells.length) cells.push(make("span", { class: "token empty" }, "nothing yet"));
@@ -397,7 +399,7 @@
   $("close").addEventListener("click", () => look(true));
   $("smaller").addEventListener("click", () => { zoom(scale / 1.3); follow(); });
   $("larger").addEventListener("click", () => { zoom(scale * 1.3); follow(); });
-  $("fit").addEventListener("click", () => zoom(Math.min(1, canvas.clientWidth / sizes.width, canvas.clientHeight / sizes.height)));
+  $("fit").addEventListener("click", () => zoom(Math.min(1.5, fitting())));
   document.addEventListener("keydown", function (event) {
     if (event.altKey || event.ctrlKey || event.metaKey) return;
     const on = event.target.closest ? event.target : root;
@@ -429,7 +431,7 @@
     $("totals").textContent = [plural(t.generator_calls, "generator call"), plural(t.verifier_calls, "verifier call"), t.generated + " tokens generated", t.erased + " erased"].join(" · ");
     $("generated-box").hidden = $("erased-box").hidden = !source.generated;
     const remarks = [];
-    if (source.erased_prompt) remarks.push(plural(source.erased_prompt, "token") + " of this row's prompt were erased. The prompt shown is what was left of it, and the steps before are drawn as if they began there.");
+    if (source.origin) remarks.push("This row erased the last " + (source.origin === 1 ? "token" : source.origin + " tokens") + " of its prompt, which the result does not keep: ? stands for them.");
     if (!source.events.length) remarks.push("Nothing happened to this row: its prompt had its full length.");
     $("remark").textContent = remarks.join(" ");
     $("remark").hidden = !remarks.length;

@@ -4,7 +4,9 @@
 `report.css` and `trace.css` are its look; all of them end up inside the file, and so do the events:
 
     nodes    [parent, token] of every visited prefix in the order of the first visit; node 0 is the
-             prompt, with parent -1
+             prompt, with parent -1. What a row erased of its prompt, the result does not keep:
+             nodes with token -1 stand for it
+    origin   the node of the whole prompt: 0, unless some of it was erased
     events   [action, node, log V, generator calls, verifier calls]; log V is null where the
              verifier was not asked, and "-inf" where it says 0
 """
@@ -27,6 +29,9 @@ from triptych.inference.run import Event, Result
 GROWING = ("draw", "argmax", "down")
 SHRINKING = ("backtrack", "restart", "up")
 
+UNKNOWN = -1  # a token of the prompt that was erased
+
+String = tuple[int, ...]
 Judgements = Sequence[bool | None] | Bool[Tensor, " batch"]
 
 
@@ -121,8 +126,10 @@ def trace_data(
 def _row(result: Result, row: int, events: Sequence[Event], correct: bool | None) -> dict[str, Any]:
     start, end = int(result.prompt_lengths[row]), int(result.lengths[row])
     tokens = result.tokens[row, :end].tolist()
-    nodes, written = _tree(events)
-    generated, erased = _so_far(events, len(tokens) - start)
+    missing = max((event.prompt - start for event in events), default=0)
+    strings = [(UNKNOWN,) * (event.prompt - start) + event.tokens for event in events]
+    nodes, number = _tree([(UNKNOWN,) * missing, *strings])
+    generated, erased = _so_far(events, strings, missing, end - start)
     ledger = result.ledger
     totals = {
         name: int(getattr(ledger, name)[row])
@@ -131,60 +138,57 @@ def _row(result: Result, row: int, events: Sequence[Event], correct: bool | None
     # Where a trace does not tell every token (a law looked at, a candidate dropped), its running
     # counts would be wrong: the page then has the totals alone.
     known = bool(events) and (generated[-1], erased[-1]) == (totals["generated"], totals["erased"])
-    cut = result.notes.get("erased_prompt")
     return {
         "prompt": tokens[:start],
         "final": tokens[start:],
         "complete": bool(result.complete[row]),
         "correct": correct,
         "totals": totals,
-        "erased_prompt": 0 if cut is None else int(cut[row]),
+        "origin": missing,
         "nodes": nodes,
-        "events": written,
+        "events": [
+            [event.action, number[string], _json_value(event.log_value), *event[4:6]]
+            for event, string in zip(events, strings, strict=True)
+        ],
         "generated": generated if known else None,
         "erased": erased if known else None,
     }
 
 
-def _tree(events: Sequence[Event]) -> tuple[list[list[int]], list[list[Any]]]:
-    """The visited prefixes as a tree, and the events with the number of their prefix."""
+def _tree(strings: Sequence[String]) -> tuple[list[list[int]], dict[String, int]]:
+    """The prefixes of the strings as nodes, and the number of each."""
     nodes = [[-1, -1]]
-    number: dict[tuple[int, ...], int] = {(): 0}
-    written = []
-    for event in events:
-        for end in range(1, len(event.tokens) + 1):
-            prefix = event.tokens[:end]
+    number: dict[String, int] = {(): 0}
+    for string in strings:
+        for end in range(1, len(string) + 1):
+            prefix = string[:end]
             if prefix not in number:
                 number[prefix] = len(nodes)
                 nodes.append([number[prefix[:-1]], prefix[-1]])
-        node, value = number[event.tokens], _json_value(event.log_value)
-        written.append([event.action, node, value, event.generator_calls, event.verifier_calls])
-    return nodes, written
+    return nodes, number
 
 
-def _so_far(events: Sequence[Event], final: int) -> tuple[list[int], list[int]]:
+def _so_far(
+    events: Sequence[Event], strings: Sequence[String], before: int, final: int
+) -> tuple[list[int], list[int]]:
     """How many tokens were generated and erased, after each event.
 
     A refused token that another takes the place of, or that the row ends without, is erased by its
     refusal.
     """
-    generated, erased, before = 0, 0, 0
-    counts = []
-    for i, event in enumerate(events):
-        now = len(event.tokens)
-        generated += event.action in GROWING
+    generated, erased = [0], [0]
+    for i, (event, string) in enumerate(zip(events, strings, strict=True)):
+        lost = 0
         if event.action in SHRINKING:
-            erased += max(before - now, 0)
+            lost = max(before - len(string), 0)
+        elif event.action == "reject" and i + 1 == len(events):
+            lost = int(final < len(string))
         elif event.action == "reject":
-            follower = events[i + 1] if i + 1 < len(events) else None
-            if follower is None:
-                erased += final < now
-            else:
-                siblings = follower.tokens[:-1] == event.tokens[:-1]
-                erased += follower.action in GROWING and siblings
-        before = now
-        counts.append((generated, int(erased)))
-    return [pair[0] for pair in counts], [pair[1] for pair in counts]
+            lost = int(events[i + 1].action in GROWING and strings[i + 1][:-1] == string[:-1])
+        generated.append(generated[-1] + (event.action in GROWING))
+        erased.append(erased[-1] + lost)
+        before = len(string)
+    return generated[1:], erased[1:]
 
 
 def _json_value(log_value: float | None) -> float | str | None:

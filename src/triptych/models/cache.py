@@ -10,7 +10,6 @@ are run some rows at a time: what a layer computes then stays in the processor's
 
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -43,8 +42,9 @@ class CachedDecoder(Prefixes):
         self._known = torch.zeros_like(self._lengths)  # slots that are filled
         # Zeros and not whatever stands in memory: 0 times nan would be nan.
         heads = (shape.layers, batch, shape.length, shape.heads, shape.head_width)
-        self._keys, self._values = _zeros(heads, weight), _zeros(heads, weight)
-        self._states = _zeros((batch, shape.length, shape.width), weight)
+        self._keys = weight.new_zeros(heads, requires_grad=False)
+        self._values = weight.new_zeros(heads, requires_grad=False)
+        self._states = weight.new_zeros((batch, shape.length, shape.width), requires_grad=False)
         last = self.layer == shape.layers
         self._seen = self._states if last else torch.zeros_like(self._states)
 
@@ -115,7 +115,8 @@ class CachedDecoder(Prefixes):
         others, leader = rows[follows], leaders[group[follows]]
         filled = [*self._keys, *self._values, self._states]
         for cache in filled if self._seen is self._states else [*filled, self._seen]:
-            cache[others, : depth + 1] = cache[leader, : depth + 1]
+            begun = cache[:, : depth + 1]
+            begun.index_copy_(0, others, begun.index_select(0, leader))
         self._known[others] = depth + 1
 
     def _run_rows(self, rows: Int[Tensor, " rows"], lengths: Int[Tensor, " rows"]) -> None:
@@ -148,14 +149,6 @@ class CachedDecoder(Prefixes):
     ) -> Int[Tensor, "rows t"]:
         tokens = self._tokens[rows[:, None], (slots - 1).clamp(min=0)]
         return tokens.masked_fill(slots == 0, self.lm.start_token)
-
-
-def _zeros(shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Zeros; on a CPU through numpy, which leaves them to the system until they are used."""
-    if like.device.type != "cpu" or like.dtype not in (torch.float32, torch.float64):
-        return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    kind = np.float32 if like.dtype == torch.float32 else np.float64
-    return torch.from_numpy(np.zeros(shape, dtype=kind))
 
 
 class _Common(NamedTuple):

@@ -8,8 +8,9 @@ picture of the states (Figure 3.1).
 
 Points where the source is silent, and what is done here: backtracking at error-inducing prefixes
 (3.1, 3.2) may erase the prefix itself, since most of the stride reaches beyond what was generated;
-the printed algorithm, which never does, is run beside it. The prefixes of these tables are fresh,
-not those that the probe was trained on.
+the printed algorithm, which never does, is run beside it, and so is the authors' variant, in which
+redone tokens are verified too. The prefixes of these tables are fresh, not those that the probe
+was trained on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,24 +23,25 @@ from torch import Tensor
 
 from triptych.core.decoders import PAD
 from triptych.core.randomness import TorchRng
-from triptych.inference import backtracking
 from triptych.inference.run import Result
-from triptych.inference.transforms import nucleus
 from triptych.models.cache import CachedDecoder
 from triptych.structures.bracket_parse import DyckError
-from triptych.studies.dyck_tables import CLAIMS, FIGURES
+from triptych.studies.dyck_claims import CLAIMS
+from triptych.studies.dyck_pictures import FIGURES
 from triptych.studies.study import Bench, Row, Scale, Study, Unit
 from triptych.studies.trained_dyck import (
-    Completed,
     Sampling,
     Trained,
     TrainedDyck,
     complete,
+    completed_anyhow,
     correct_like,
     draw_prompts,
     gather_mistakes,
+    guided,
     plainly,
     read,
+    refused_prefixes,
     states_of,
     trained,
 )
@@ -201,36 +203,6 @@ def _strides(
             yield row("erased, redone by argmax" if redo else "erased", stride, erased_first)
 
 
-def guided(
-    p: Mapping[str, Any],
-    model: Trained,
-    probe: Probe,
-    rng: TorchRng,
-    *,
-    quota: int,
-    stride: int,
-    top_p: float,
-    into_prompt: int = 0,
-    redo_argmax: bool = True,
-    record: bool = False,
-) -> Sampling:
-    """Algorithm 1 with the probe."""
-    return lambda decoder: backtracking.sample(
-        decoder,
-        probe,
-        length=model.law.length,
-        quota=quota,
-        stride=stride,
-        redo_argmax=redo_argmax,
-        threshold=p["threshold"],
-        into_prompt=into_prompt,
-        end_token=model.law.end_token,
-        transform=nucleus(top_p),
-        record=record,
-        rng=rng,
-    )
-
-
 def _quotas(
     p: Mapping[str, Any],
     model: Trained,
@@ -241,7 +213,8 @@ def _quotas(
     """Table 3.2, and Table 3.4: what becomes of the refused prefixes without backtracking."""
     for quota in QUOTAS:
         for stride in QUOTA_STRIDES:
-            for into_prompt in (p["length"], 0):
+            for into_prompt, verify in ((p["length"], False), (0, False), (p["length"], True)):
+                printed = into_prompt > 0 and not verify
                 algorithm = guided(
                     p,
                     model,
@@ -251,19 +224,20 @@ def _quotas(
                     stride=stride,
                     top_p=p["top_p"],
                     into_prompt=into_prompt,
-                    record=into_prompt > 0,
+                    verify_redone=verify,
+                    record=printed,
                 )
                 results = complete(model.lm, prefixes, algorithm)
-                done = read(model.law, results)
                 row: Row = {
                     "kind": "quota",
                     "quota": quota,
                     "stride": stride,
                     "into_prompt": into_prompt > 0,
-                    "accuracy": done.accuracy,
+                    "verify_redone": verify,
+                    "accuracy": read(model.law, results).accuracy,
                     "prefixes": len(prefixes),
                 }
-                if into_prompt:
+                if printed:
                     row |= _without_backtracking(p, model, results, prefixes, rng)
                 yield row
 
@@ -276,7 +250,7 @@ def _without_backtracking(
     rng: TorchRng,
 ) -> Row:
     """Complete the refused prefixes plainly, with and without the token that was refused."""
-    refused = _refused_prefixes(results, prefixes)
+    refused = refused_prefixes(results, prefixes)
     found: Row = {"backtracks": len(refused)}
     if len(refused) == 0:
         return found
@@ -286,54 +260,21 @@ def _without_backtracking(
     for name, strings in (("before", before), ("with", refused)):
         # A refused string that has ended, or is full, has no completion: it counts as it stands.
         for way, top_p in (("nucleus", p["top_p"]), ("argmax", 0.0)):
-            accuracy = _completed_anyhow(model, strings, plainly(p, model.law, top_p, rng))
+            accuracy = completed_anyhow(model, strings, plainly(p, model.law, top_p, rng))
             found[f"{name}_refused_{way}"] = accuracy
     return found
-
-
-def _completed_anyhow(model: Trained, strings: Int[Tensor, "count t"], how: Sampling) -> float:
-    """Accuracy of completing strings, some of which may have ended."""
-    law = model.law
-    ended = (strings == law.end_token).any(1) | ((strings != PAD).sum(1) >= law.length)
-    right = 0
-    if ended.any():
-        whole = torch.where(strings[ended] == PAD, law.vocab_size - 1, strings[ended])
-        room = law.length - whole.shape[1]
-        whole = torch.nn.functional.pad(whole, (0, room), value=law.vocab_size - 1)
-        right += int((law.parse(whole).error == DyckError.NONE).sum())
-    if (~ended).any():
-        done: Completed = read(law, complete(model.lm, strings[~ended], how))
-        right += int(done.right.sum())
-    return right / len(strings)
-
-
-def _refused_prefixes(
-    results: list[Result], prefixes: Int[Tensor, "count t"]
-) -> Int[Tensor, "refused t"]:
-    """Every prefix at which the verifier refused, its last token included, from the traces."""
-    found: list[list[int]] = []
-    first = 0
-    for result in results:
-        prompts = prefixes[first : first + len(result.lengths)].tolist()
-        found += [
-            [*prompts[event.row][: event.prompt], *event.tokens]
-            for event in result.trace
-            if event.action == "reject"
-        ]
-        first += len(result.lengths)
-    longest = max((len(row) for row in found), default=0)
-    padded = [row + [PAD] * (longest - len(row)) for row in found]
-    return torch.tensor(padded, dtype=torch.long, device=prefixes.device).reshape(-1, longest)
 
 
 def _unseen(p: Mapping[str, Any], model: Trained, probe: Probe, bench: Bench) -> Iterator[Row]:
     """Tables 3.3 and 3.16, and what the errors that remain are (Figure 3.2)."""
     prompts = draw_prompts(p, model.ood, p["unseen"], bench.rng("unseen prompts"))
     rng = bench.rng("unseen")
-    configs = [(top_p, quota, True, 0) for top_p in TOP_PS for quota in (0, p["quota"])]
-    configs += [(p["top_p"], p["quota"], False, 0), (p["top_p"], p["quota"], True, p["length"])]
+    most = p["quota"]
+    configs = [(top_p, quota, True, False, 0) for top_p in TOP_PS for quota in (0, most)]
+    configs += [(top_p, most, True, True, 0) for top_p in TOP_PS]
+    configs += [(p["top_p"], most, False, False, 0), (p["top_p"], most, True, False, p["length"])]
     for repeat in range(p["repeats"]):
-        for top_p, quota, redo, into_prompt in configs:
+        for top_p, quota, redo, verify, into_prompt in configs:
             sampling = guided(
                 p,
                 model,
@@ -344,6 +285,7 @@ def _unseen(p: Mapping[str, Any], model: Trained, probe: Probe, bench: Bench) ->
                 top_p=top_p,
                 into_prompt=into_prompt,
                 redo_argmax=redo,
+                verify_redone=verify,
             )
             results = complete(model.lm, prompts, sampling)
             done = read(model.law, results)
@@ -359,6 +301,7 @@ def _unseen(p: Mapping[str, Any], model: Trained, probe: Probe, bench: Bench) ->
                 "quota": quota,
                 "stride": p["stride"] if quota else 0,
                 "redo_argmax": redo,
+                "verify_redone": verify,
                 "into_prompt": into_prompt > 0,
                 "repeat": repeat,
                 "prompts": len(prompts),

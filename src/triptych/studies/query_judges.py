@@ -59,10 +59,11 @@ def judge_parity(rows: Rows) -> Verdict:
         worst = max(below, key=lambda row: row["depth"])
         found = mean(worst["questions"])
         because = (
-            f"as printed it fails, by a factor 2: {worst['algorithm']} needs "
-            f"{worst['expected']:g} questions at D = {worst['depth']} (measured {found.value:.0f} "
-            f"± {found.half_width:.0f}), not {worst['printed']:g}. Every algorithm is at or above "
-            f"the optimum (N + 1)/2 - 1/N, N = 2^(D-1), which doubles with every bit ({shown})"
+            f"as printed it fails, by a factor 2: to ask {worst['algorithm']}, needs "
+            f"{worst['expected']:.5g} questions at D = {worst['depth']} (measured "
+            f"{found.value:.4g} ± {found.half_width:.2g}), not {worst['printed']:g}. No algorithm "
+            f"is below (N + 1)/2 - 1/N, N = 2^(D-1), the least possible, which doubles with every "
+            f"bit ({shown}). An oracle that is even after ŝ two times in three at most needs N"
         )
         return Verdict(Outcome.FAILS, because, measured)
     if len(depths) < 3:
@@ -129,8 +130,8 @@ def parity_figure(rows: Rows) -> Figure:
         "hidden_parity",
         "A hidden string costs exponentially many questions, but half as many as printed",
         [Panel(series, "string length D", "questions to the model", y_log=True)],
-        "Means over secrets and runs with 95 % intervals. A searcher that asks each prefix of D − 1 "
-        "bits at most once is the best possible, and lies below the printed bound at every D; one "
+        "Means over secrets and runs with 95 % intervals. A searcher that asks each prefix of D − "
+        "1 bits at most once is the best possible, and lies below the printed bound at every D; one "
         "that forgets what it asked meets it.",
     )
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from triptych.core.decoders import PAD
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
-from triptych.inference import ancestral
+from triptych.inference import ancestral, backtracking
 from triptych.inference.run import Result
 from triptych.inference.transforms import nucleus
 from triptych.models.cache import CachedDecoder
@@ -29,6 +29,7 @@ from triptych.studies.study import Bench, Settings
 from triptych.training.corpus import Corpus
 from triptych.training.loop import Recipe, fit, gap_meter
 from triptych.training.objectives import next_token
+from triptych.verifiers.probe import Probe
 
 NETWORK = (
     "length",
@@ -282,3 +283,70 @@ def states_of(
         decoder.extend(some)
         found.append(decoder.hidden_state())
     return torch.cat(found)
+
+
+def guided(
+    p: Mapping[str, Any],
+    model: Trained,
+    probe: Probe,
+    rng: TorchRng,
+    *,
+    quota: int,
+    stride: int,
+    top_p: float,
+    into_prompt: int = 0,
+    redo_argmax: bool = True,
+    verify_redone: bool = False,
+    record: bool = False,
+) -> Sampling:
+    """Algorithm 1 with the probe."""
+    return lambda decoder: backtracking.sample(
+        decoder,
+        probe,
+        length=model.law.length,
+        quota=quota,
+        stride=stride,
+        redo_argmax=redo_argmax,
+        verify_redone=verify_redone,
+        threshold=p["threshold"],
+        into_prompt=into_prompt,
+        end_token=model.law.end_token,
+        transform=nucleus(top_p),
+        record=record,
+        rng=rng,
+    )
+
+
+def completed_anyhow(model: Trained, strings: Int[Tensor, "count t"], how: Sampling) -> float:
+    """Accuracy of completing strings, some of which may have ended."""
+    law = model.law
+    ended = (strings == law.end_token).any(1) | ((strings != PAD).sum(1) >= law.length)
+    right = 0
+    if ended.any():
+        whole = torch.where(strings[ended] == PAD, law.vocab_size - 1, strings[ended])
+        room = law.length - whole.shape[1]
+        whole = torch.nn.functional.pad(whole, (0, room), value=law.vocab_size - 1)
+        right += int((law.parse(whole).error == DyckError.NONE).sum())
+    if (~ended).any():
+        done = read(law, complete(model.lm, strings[~ended], how))
+        right += int(done.right.sum())
+    return right / len(strings)
+
+
+def refused_prefixes(
+    results: list[Result], prefixes: Int[Tensor, "count t"]
+) -> Int[Tensor, "refused _"]:
+    """Every prefix at which the verifier refused, its last token included, from the traces."""
+    found: list[list[int]] = []
+    first = 0
+    for result in results:
+        prompts = prefixes[first : first + len(result.lengths)].tolist()
+        found += [
+            [*prompts[event.row][: event.prompt], *event.tokens]
+            for event in result.trace
+            if event.action == "reject"
+        ]
+        first += len(result.lengths)
+    longest = max((len(row) for row in found), default=0)
+    padded = [row + [PAD] * (longest - len(row)) for row in found]
+    return torch.tensor(padded, dtype=torch.long, device=prefixes.device).reshape(-1, longest)

@@ -49,7 +49,9 @@ def joint_probabilities(
     low = torch.zeros(n, 1, dtype=torch.float64, device=points.device)
     high = torch.full_like(low, torch.inf)
     nearest = distance.min(-1, keepdim=True).values
-    beta = 1.0 / distance.masked_fill(distance.isinf(), 0.0).mean(-1, keepdim=True).clamp(min=1e-300)
+    beta = 1.0 / distance.masked_fill(distance.isinf(), 0.0).mean(-1, keepdim=True).clamp(
+        min=1e-300
+    )
     for _ in range(64):
         log_p = (-(distance - nearest) * beta).log_softmax(-1)
         p = log_p.exp()

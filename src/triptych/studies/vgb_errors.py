@@ -20,7 +20,7 @@ from triptych.core.protocols import Value
 from triptych.core.table import Table
 from triptych.inference import blocks, particles, tokenwise
 from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.judging import all_of, largest, rows_of
+from triptych.studies.judging import EXACT, all_of, largest, rows_of
 from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Settings, Study, Unit, Verdict
 from triptych.studies.vgb_tasks import off_by, slope, task
 from triptych.theory import walks
@@ -165,7 +165,7 @@ def judge_errors(rows: Rows) -> Verdict:
         return Verdict(Outcome.UNDECIDED, "a distance is not a number")
     off = largest([row["walk_stationary"] for row in mine])
     measured: dict[str, Any] = {"stationary_error": off}
-    if not off <= 1e-9:
+    if not off <= EXACT:
         because = f"VGB's stationary law on the leaves is {off:.1e} from the target"
         return Verdict(Outcome.FAILS, because, measured)
     outcomes, first = [], []
@@ -192,15 +192,15 @@ def judge_errors(rows: Rows) -> Verdict:
         f"{100 * max(first):.0f} % of tokenwise rejection's"
     )
     outcome = all_of(outcomes)
-    if outcome is Outcome.FAILS:
-        because = _broken(measured)
+    if outcome is not Outcome.HOLDS:
+        because = _shown(outcome, measured)
     return Verdict(outcome, because, measured)
 
 
 def _grows(found: Estimate) -> Outcome:
-    if found.low > 0:
+    if found.low > EXACT:
         return Outcome.HOLDS
-    return Outcome.FAILS if found.high <= 0 else Outcome.UNDECIDED
+    return Outcome.FAILS if found.high <= EXACT else Outcome.UNDECIDED
 
 
 def _stays(walk: Estimate, tokenwise_slope: Estimate) -> Outcome:
@@ -209,13 +209,15 @@ def _stays(walk: Estimate, tokenwise_slope: Estimate) -> Outcome:
     return Outcome.FAILS if walk.low > LITTLE * tokenwise_slope.high else Outcome.UNDECIDED
 
 
-def _broken(measured: dict[str, Any]) -> str:
+def _shown(outcome: Outcome, measured: dict[str, Any]) -> str:
+    """The slopes, where they are not as claimed or too uncertain."""
     shown = "; ".join(
-        f"{name}: {value[0]:+.4f} [{value[1]:+.4f}, {value[2]:+.4f}]"
+        f"{name.replace('_', ' ')}: {value[0]:+.4f} [{value[1]:+.4f}, {value[2]:+.4f}]"
         for name, value in measured.items()
         if isinstance(value, list) and not name.startswith("walk_stationary")
     )
-    return f"slopes in H are not as claimed: {shown}"
+    said = "are not as claimed" if outcome is Outcome.FAILS else "are too uncertain to tell"
+    return f"the slopes of the distance in H {said}: {shown}"
 
 
 # ------------------------------------------------------------------ the figure

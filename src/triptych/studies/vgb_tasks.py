@@ -1,4 +1,4 @@
-"""What the studies of VGB walk on: models with outcomes, and values that are off by a known factor."""
+"""What the studies of VGB walk on: models with outcomes, and values off by a known factor."""
 
 import math
 from collections.abc import Sequence
