@@ -149,7 +149,11 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
     No end token: the rows have their 33 tokens, as with a network that was trained on them. The
     time one by one is scaled by the number of passes, which our own count of calls gives.
     """
-    lm, probe, given = network(LENGTH + 1, 1024, device), Probe.random(device), prompts(count, device)
+    lm, probe, given = (
+        network(LENGTH + 1, 1024, device),
+        Probe.random(device),
+        prompts(count, device),
+    )
     single = OneByOne(lm, probe)
     result = together(lm, probe, given)
     calls = result.ledger.generator_calls + result.ledger.verifier_calls

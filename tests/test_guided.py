@@ -360,6 +360,15 @@ def test_resampling_by_hand():
     assert result.ledger.forward_passes == 2
 
 
+@pytest.mark.parametrize(("ess", "kept"), [(1.0, (1, 0)), (0.99, (0, 1))])
+def test_ess_of_one_resamples_equal_weights_too(ess, kept):
+    """The choices 1, 1 are two copies of the second particle; or else the next two tokens."""
+    rng = FirstDraws(0, 1, 1, 1, 0, 0)
+    decoder = RecomputingDecoder(Uniform(2, 2), 1)
+    result = particles.sample(decoder, Values(), length=2, n=2, ess=ess, rng=rng)
+    assert result.completions() == [kept]
+
+
 def test_dead_particles_are_not_extended_and_dead_rows_stand_at_their_prompt():
     """Row 0: one of two particles dies at once and costs nothing more. Row 1 is at 1 and dies."""
     verifier = Values(_1=0.0, _10=0.0, _11=0.0)

@@ -170,25 +170,47 @@ def test_worked_calls():
     assert queries.tokenwise_calls(bits, nothing) == math.inf
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_calls_of_any_table(seed):
-    """Against the enumerated choices of the samplers; what is cut off is accounted for."""
-    table, verifier = Table.random(3, 2, seed=seed), SumsUpTo(2)
+@pytest.mark.parametrize("verifier", [SumsUpTo(2), Halves()], ids=["hard", "soft"])
+def test_tokenwise_calls_of_any_table(verifier):
+    """E(s) = 1 + Σ_y p(y | s) [V(sy) E(sy) + (1 - V(sy)) E(s)], solved for E(s)."""
+    table = Table.random(3, 3, seed=0)
 
-    def calls(sample):
-        def one(rng):
-            result = sample(RecomputingDecoder(table, 1), verifier, length=2, rng=rng)
-            return int(result.ledger.generator_calls[0])
+    def expected(prefix):
+        if len(prefix) == 3:
+            return 0.0
+        below = [torch.tensor([(*prefix, y)]) for y in range(3)]
+        law = table.next_token_log_probs(torch.tensor([prefix]).long().reshape(1, -1))[0].exp()
+        kept = [float(law[y] * verifier.log_value(x).exp()) for y, x in enumerate(below)]
+        after = [expected((*prefix, y)) if k > 0 else 0.0 for y, k in enumerate(kept)]
+        return (1 + sum(k * e for k, e in zip(kept, after, strict=True))) / sum(kept)
 
-        return exact_law(one, cutoff=1e-7)
+    assert queries.tokenwise_calls(table, verifier) == pytest.approx(expected(()))
 
-    for sample, formula in (
-        (rejection.sample, queries.rejection_calls),
-        (tokenwise.sample, queries.tokenwise_calls),
-    ):
-        law = calls(sample)
-        assert law.missing < 1e-3
-        assert law.expectation(float) == pytest.approx(formula(table, verifier), abs=0.02)
+
+def test_rejection_calls_of_any_table():
+    """3 calls an attempt, over the enumerated probability that one is accepted."""
+    table, verifier = Table.random(3, 3, seed=1), SumsUpTo(2)
+
+    def accepted(rng):
+        decoder = RecomputingDecoder(table, 1)
+        return bool(rejection.sample(decoder, verifier, length=3, attempts=1, rng=rng).complete[0])
+
+    wanted = 3 / exact_law(accepted).probs[True]
+    assert queries.rejection_calls(table, verifier) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("sampler", ["rejection", "tokenwise"])
+def test_ledgers_agree_with_the_formulas(sampler):
+    """Means of 2000 runs within 5 standard errors."""
+    table, verifier = Table.random(2, 4, seed=2), SomeZero(4)
+    sample, formula = {
+        "rejection": (rejection.sample, queries.rejection_calls),
+        "tokenwise": (tokenwise.sample, queries.tokenwise_calls),
+    }[sampler]
+    result = sample(RecomputingDecoder(table, 2000), verifier, length=4, rng=TorchRng(0))
+    calls = result.ledger.generator_calls.double()
+    wanted = formula(table, verifier)
+    assert abs(float(calls.mean()) - wanted) < 5 * float(calls.std()) / math.sqrt(2000)
 
 
 def test_calls_pass_over_prefixes_without_mass():

@@ -59,6 +59,7 @@ def trace(
     given = {name: value for name, value in named.items() if value is not None}
 
     def write() -> list[str]:
+        """Write the page; a line for each row."""
         name = demonstrations.named("algorithm", algorithm, demonstrations.ALGORITHMS)
         chosen = demonstrations.ALGORITHMS[name]
         demo = demonstrations.demonstration(task, length=length, seed=seed)

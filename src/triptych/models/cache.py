@@ -222,7 +222,10 @@ class _Places(NamedTuple):
             if isinstance(self.rows, slice):
                 key, value = keys[self.rows], values[self.rows]
             else:
-                key, value = keys.index_select(0, self.rows[part]), values.index_select(0, self.rows[part])
+                key, value = (
+                    keys.index_select(0, self.rows[part]),
+                    values.index_select(0, self.rows[part]),
+                )
             mixed.append(
                 F.scaled_dot_product_attention(
                     query[part],

@@ -130,8 +130,8 @@ def parity_figure(rows: Rows) -> Figure:
         "hidden_parity",
         "A hidden string costs exponentially many questions, but half as many as printed",
         [Panel(series, "string length D", "questions to the model", y_log=True)],
-        "Means over secrets and runs with 95 % intervals. A searcher that asks each prefix of D − "
-        "1 bits at most once is the best possible, and lies below the printed bound at every D; one "
+        "Means over secrets and runs with 95 % intervals. To ask each prefix of D − 1 bits at most "
+        "once is the best possible, and lies below the printed bound at every D; a searcher "
         "that forgets what it asked meets it.",
     )
 

@@ -177,7 +177,7 @@ def complete(
     layer: int = -1,
 ) -> list[Result]:
     """`sampling(decoder)` on the prompts, in batches that fit the memory."""
-    at_once = 5000 if prompts.is_cuda else 250
+    at_once = 5000 if prompts.is_cuda else 1000
     results = []
     for some in prompts.split(at_once):
         decoder = CachedDecoder(lm, len(some), layer=layer)

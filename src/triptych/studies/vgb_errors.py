@@ -57,8 +57,8 @@ class VgbErrors(Settings):
     epsilons: tuple[float, ...] = (0.1, 0.3, 1.0)
     tasks: tuple[str, ...] = ("few ones", "some zero", "random")
     particles: int = 4
-    samples: int = 20_000
-    sampled: int = 8
+    samples: int = 5000
+    sampled: int = 7
 
 
 def units(settings: VgbErrors) -> Sequence[Unit]:
@@ -295,16 +295,14 @@ STUDY = Study(
     name="vgb_errors",
     about="With values off by a known factor, whose law drifts from the target as strings grow?",
     settings={
-        Scale.SMOKE: VgbErrors(
-            seeds=2, heights=(2, 4, 6), epsilons=(1.0,), samples=2000, sampled=4
-        ),
+        Scale.SMOKE: VgbErrors(seeds=2, heights=(2, 4, 6), epsilons=(1.0,), samples=500, sampled=4),
         Scale.LAPTOP: VgbErrors(),
         Scale.PAPER: VgbErrors(
             seeds=20,
             heights=tuple(range(2, 15)),
             epsilons=(0.1, 0.3, 0.5, 1.0, 2.0),
-            samples=200_000,
-            sampled=10,
+            samples=100_000,
+            sampled=9,
         ),
     },
     units=units,

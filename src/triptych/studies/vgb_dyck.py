@@ -1,0 +1,371 @@
+"""Which guided algorithm spends its queries best on a trained network with a trained value?
+[li, 3.3.1]
+
+A network completes bracket prompts on which it tends to err. The value of a prefix, the chance that
+the network completes it rightly, is regressed on Monte-Carlo rollouts from the network's states;
+full strings are judged exactly. Every algorithm samples many completions of each prompt, and is
+compared with the exact law it aims at, the network's own law given a right string: accuracy,
+distinct right strings and total variation, against the questions it asked.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.decoders import PAD
+from triptych.core.randomness import TorchRng
+from triptych.inference import (
+    ancestral,
+    backtracking,
+    best_of_n,
+    blocks,
+    particles,
+    rejection,
+    tokenwise,
+    vgb,
+)
+from triptych.inference.run import Result
+from triptych.models.cache import CachedDecoder
+from triptych.studies.figures import Figure, Kind, Panel, Series
+from triptych.studies.judging import rows_of
+from triptych.studies.study import Bench, Row, Rows, Scale, Study, Unit
+from triptych.studies.trained_dyck import (
+    Trained,
+    TrainedDyck,
+    complete,
+    draw_prompts,
+    gather_mistakes,
+    plainly,
+    read,
+    states_of,
+    trained,
+)
+from triptych.verifiers.leaves import ExactLeaves
+from triptych.verifiers.probe import Probe
+from triptych.verifiers.values import rollout_values
+
+
+@dataclass(frozen=True)
+class VgbDyck(TrainedDyck):
+    """Settings of the comparison, besides those of the network.
+
+    value_prefixes, rollouts   prefixes the value is regressed on, and completions of each
+    value_depth, floor         linear layers of the value, and the least it says
+    prompts, to_go             prompts compared, with so many brackets to go
+    samples                    completions of each prompt
+    budgets                    the dial of each algorithm: its tries, candidates or particles
+    """
+
+    value_prefixes: int = 20_000
+    rollouts: int = 8
+    value_depth: int = 2
+    floor: float = 0.01
+    prompts: int = 50
+    to_go: int = 8
+    samples: int = 400
+    budgets: tuple[int, ...] = (1, 2, 4, 8)
+
+
+def units(settings: VgbDyck) -> Sequence[Unit]:
+    """One for each network."""
+    p = {
+        field.name: getattr(settings, field.name)
+        for field in fields(settings)
+        if field.name != "seeds"
+    }
+    p["budgets"] = list(settings.budgets)
+    if not settings.to_go < settings.length:
+        raise ValueError(f"to_go is {settings.to_go}; strings have {settings.length} brackets")
+    return [Unit(p, seed) for seed in range(settings.seeds)]
+
+
+def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+    """Train the network and the value, then every algorithm at every budget."""
+    p = unit.parameters
+    model = trained(p, bench, unit.seed)
+    value, quality = _value(p, model, bench)
+    yield {"seed": unit.seed, "kind": "value", **quality}
+    prompts = _hard_prompts(p, model, bench.rng("prompts"))
+    targets = [target_law(model, prompt) for prompt in prompts]
+    guide = ExactLeaves(value, model.law, model.law.length, model.law.end_token)
+    for name, budget, sampling in _algorithms(p, model, guide, bench.rng("sampling")):
+        yield {
+            "seed": unit.seed,
+            "kind": "algorithm",
+            "algorithm": name,
+            "budget": budget,
+            **_measured(p, model, prompts, targets, sampling),
+        }
+
+
+def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, Row]:
+    """P(the network completes this prefix rightly), from its state; and how good that is."""
+    rng, law = bench.rng("value"), model.law
+    count = p["value_prefixes"]
+    prompts = draw_prompts(p, model.ood, count, rng)
+    done = read(law, complete(model.lm, prompts, plainly(p, law, 1.0, rng)))
+    low = (prompts != PAD).sum(1)
+    high = done.tokens.shape[1] - (done.tokens == law.end_token).sum(1)  # brackets written
+    spread = torch.rand(count, generator=torch.Generator().manual_seed(rng.seed))
+    cut = low + (spread.to(low.device) * (high - low + 1).clamp(min=1)).long()
+    columns = torch.arange(done.tokens.shape[1], device=cut.device)
+    prefixes = done.tokens.masked_fill(columns >= cut[:, None], PAD)
+    chances = []
+    for some in prefixes.split(500):
+        decoder = CachedDecoder(model.lm, len(some))
+        decoder.extend(some)
+        chances.append(
+            rollout_values(
+                decoder,
+                law,
+                rollouts=p["rollouts"],
+                length=law.length,
+                end_token=law.end_token,
+                rng=rng,
+            )
+        )
+    chance, states = torch.cat(chances), states_of(model.lm, prefixes)
+    split = count * 9 // 10
+    probe = Probe.fit(
+        states[:split],
+        chance[:split].to(states.dtype),
+        depth=p["value_depth"],
+        layer=model.lm.net.shape.layers,
+        floor=p["floor"],
+    )
+    said = probe.log_value_of(states[split:]).exp()
+    right = chance[split:]
+    spread_out = float((right - right.mean()).square().mean())
+    left = float((right - said).square().mean()) / spread_out if spread_out else 1.0
+    return probe, {
+        "prefixes": count,
+        "rollouts": p["rollouts"],
+        "mean_chance": float(right.mean()),
+        "explained": 1 - left,  # of the variance of held-out rollouts
+    }
+
+
+def _hard_prompts(p: Mapping[str, Any], model: Trained, rng: TorchRng) -> Int[Tensor, "prompts t"]:
+    """Beginnings of strings that the network got wrong, with `to_go` brackets to go."""
+    short = p["length"] - p["to_go"]
+    mistakes = gather_mistakes(p, model, 4 * p["prompts"], rng)
+    long_enough = mistakes.tokens[mistakes.lengths > short][:, :short]
+    if len(long_enough) == 0:  # a network that never errs: any prompts will do
+        long_enough = model.ood.sample(p["prompts"], rng)[:, :short]
+    return long_enough.unique(dim=0)[: p["prompts"]]
+
+
+class Target(NamedTuple):
+    """The exact law of right completions under the network, and their share of its mass."""
+
+    strings: dict[tuple[int, ...], int]
+    probs: Float[Tensor, " strings"]
+    mass: float
+
+
+def target_law(model: Trained, prompt: Int[Tensor, " t"]) -> Target:
+    """p(x | prompt, x is right), by growing every right completion."""
+    law = model.law
+    strings = prompt[None]
+    for _ in range(law.length - len(prompt)):
+        every = torch.arange(law.vocab_size, device=prompt.device)
+        longer = torch.cat(
+            [
+                strings.repeat_interleave(law.vocab_size, 0),
+                every.repeat(len(strings))[:, None],
+            ],
+            dim=1,
+        )
+        strings = longer[law.completable(longer)]
+    log_probs = torch.cat([model.lm.log_prob(some) for some in strings.split(1000)])
+    log_probs = log_probs - model.lm.log_prob(prompt[None])
+    mass = log_probs.logsumexp(0)
+    index = {tuple(string): i for i, string in enumerate(strings.tolist())}
+    return Target(index, (log_probs - mass).exp().cpu(), float(mass.exp()))
+
+
+Sampler = Callable[..., Result]
+
+
+def _algorithms(
+    p: Mapping[str, Any], model: Trained, guide: ExactLeaves, rng: TorchRng
+) -> Iterator[tuple[str, int, Callable[[CachedDecoder], Result]]]:
+    """Every algorithm at every budget."""
+    law = model.law
+    common = {"length": law.length, "end_token": law.end_token, "rng": rng}
+    rounds = 4 * p["to_go"]
+
+    def one(name: str, budget: int, sample: Sampler, verifier: Any, **more: Any):
+        return name, budget, lambda decoder: sample(decoder, verifier, **common, **more)
+
+    yield one("no verifier", 1, ancestral.sample, None)
+    for budget in p["budgets"]:
+        yield one("rejection", budget, rejection.sample, law, attempts=budget)
+        redraws = 2 * budget
+        keep = partial(tokenwise.sample, accept="value", tries=redraws)
+        yield one("tokenwise rejection", budget, keep, guide)
+        yield one("Algorithm 1", budget, backtracking.sample, guide, quota=budget, stride=4)
+        yield one("best of n", budget, best_of_n.sample, guide, n=budget)
+        yield one("block best of n", budget, blocks.sample, guide, block=2, n=budget)
+        yield one("particles", budget, particles.sample, guide, n=budget)
+        walk = partial(vgb.sample, returns="leaf")
+        yield one("VGB, first leaf", budget, walk, guide, steps=rounds * budget)
+        mixed = partial(vgb.sample, returns="uniform", restarts=4 * p["to_go"])
+        yield one("VGB, uniform node", budget, mixed, guide, steps=rounds * budget)
+
+
+def _measured(
+    p: Mapping[str, Any],
+    model: Trained,
+    prompts: Int[Tensor, "prompts t"],
+    targets: Sequence[Target],
+    sampling: Callable[[CachedDecoder], Result],
+) -> Row:
+    """Accuracy, diversity and distance of what is sampled for the prompts, and its cost."""
+    many = prompts.repeat_interleave(p["samples"], dim=0)
+    results = complete(model.lm, many, sampling)
+    done = read(model.law, results)
+    right = done.right.reshape(len(prompts), -1).tolist()
+    strings = done.tokens.reshape(len(prompts), p["samples"], -1).tolist()
+    distances, floors, distinct = [], [], []
+    for target, some, fine in zip(targets, strings, right, strict=True):
+        counts = torch.zeros(len(target.probs) + 1, dtype=torch.float64)  # the last: wrong strings
+        for string, good in zip(some, fine, strict=True):
+            counts[target.strings[tuple(string)] if good else -1] += 1
+        wanted = torch.cat([target.probs, torch.zeros(1, dtype=torch.float64)])
+        distances.append(0.5 * float((counts / p["samples"] - wanted).abs().sum()))
+        floors.append(expected_distance(target.probs, p["samples"]))
+        distinct.append(int((counts[:-1] > 0).sum()))
+    costs = [result.ledger.totals() for result in results]
+    per_string = {
+        name: sum(cost[name] for cost in costs) / len(many)
+        for name in ("generator_calls", "generated", "verifier_calls")
+    }
+    complete_share = torch.cat([result.complete for result in results]).double().mean()
+    return {
+        "prompts": len(prompts),
+        "accuracy": done.accuracy,
+        "complete": float(complete_share),
+        "distinct": sum(distinct) / len(distinct),
+        "total_variation": sum(distances) / len(distances),
+        "floor": sum(floors) / len(floors),
+        "model_mass": sum(target.mass for target in targets) / len(targets),
+        **per_string,
+        "seconds": sum(cost["seconds"] for cost in costs),
+    }
+
+
+def expected_distance(probs: Float[Tensor, " outcomes"], n: int) -> float:
+    """The total variation that n exact draws have on average, by the normal approximation.
+
+    E|count/n - p| ≈ √(2 p (1 - p) / π n). Worked value: fair coins, n = 100: ½ · 2 · √(½ / 100π).
+    """
+    return 0.5 * float((2 * probs * (1 - probs) / (math.pi * n)).sqrt().sum())
+
+
+_LOOKS: dict[str, Kind] = {
+    "no verifier": "truth",
+    "rejection": "truth",
+    "tokenwise rejection": "control",
+    "Algorithm 1": "control",
+    "best of n": "published",
+    "block best of n": "published",
+    "particles": "control",
+    "VGB, first leaf": "ours",
+    "VGB, uniform node": "ours",
+}
+
+
+def _curves(rows: Rows, column: str) -> list[Series]:
+    """A curve of each algorithm over its budgets, means over networks."""
+    mine, series = rows_of(rows, "algorithm"), []
+    for name, kind in _LOOKS.items():
+        budgets = sorted({row["budget"] for row in mine if row["algorithm"] == name})
+        points = []
+        for budget in budgets:
+            some = [r for r in mine if r["algorithm"] == name and r["budget"] == budget]
+            queries = sum(r["generator_calls"] for r in some) / len(some)
+            points.append((queries, sum(r[column] for r in some) / len(some)))
+        points.sort()
+        if points:
+            series.append(Series(name, kind, [x for x, _ in points], [y for _, y in points]))
+    return series
+
+
+def quality_figure(rows: Rows) -> Figure:
+    """Accuracy and distance to the target against the model's cost."""
+    mine = rows_of(rows, "algorithm")
+    floor = sum(row["floor"] for row in mine) / max(1, len(mine))
+    x_label = "questions to the model, per string"
+    return Figure(
+        "quality",
+        "On a trained network with a trained value, what queries buy",
+        [
+            Panel(_curves(rows, "accuracy"), x_label, "share of right strings", x_log=True),
+            Panel(
+                _curves(rows, "total_variation"),
+                x_label,
+                "total variation to the target",
+                x_log=True,
+            ),
+            Panel(_curves(rows, "distinct"), x_label, "distinct right strings", x_log=True),
+        ],
+        f"Prompts on which the network errs; {floor:.2f} is the distance that as many exact draws "
+        "have. Points along a curve are growing budgets; means over networks.",
+    )
+
+
+STUDY = Study(
+    name="vgb_dyck",
+    about="Which guided algorithm spends queries best on a trained network with a trained value?",
+    settings={
+        Scale.SMOKE: VgbDyck(
+            seeds=1,
+            length=12,
+            layers=1,
+            heads=2,
+            width=16,
+            feedforward=32,
+            strings=500,
+            steps=60,
+            learning_rate=1e-2,
+            warmup=10,
+            ema=0.9,
+            shortest_prompt=6,
+            longest_prompt=10,
+            most_prompts=1000,
+            value_prefixes=60,
+            rollouts=2,
+            prompts=2,
+            to_go=3,
+            samples=8,
+            budgets=(2,),
+        ),
+        Scale.LAPTOP: VgbDyck(
+            seeds=2,
+            layers=2,
+            heads=4,
+            width=128,
+            feedforward=256,
+            strings=100_000,
+            steps=3000,
+            learning_rate=1e-3,
+            ema=0.99,
+            most_prompts=30_000,
+            value_prefixes=3000,
+            rollouts=4,
+            prompts=8,
+            samples=100,
+        ),
+        Scale.PAPER: VgbDyck(),
+    },
+    units=units,
+    run=run,
+    figures=[quality_figure],
+)
