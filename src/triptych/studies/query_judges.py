@@ -257,7 +257,7 @@ def judge_calls(rows: Rows) -> Verdict:
     exact, outside, wide, measured = [], [], [], {}
     for row in mine:
         depth = row["depth"]
-        published = {"rejection": 2**depth * depth, "tokenwise": 2 * depth}
+        published = {"rejection": 2.0**depth * depth, "tokenwise": 2.0 * depth}
         for name, value in published.items():
             exact.append(abs(row[f"{name}_expected"] / value - 1))
             estimate = mean(row[f"{name}_calls"], confidence=CONFIDENCE)

@@ -175,9 +175,10 @@ def complete(
     sampling: Sampling,
     *,
     layer: int = -1,
+    at_once: int | None = None,
 ) -> list[Result]:
     """`sampling(decoder)` on the prompts, in batches that fit the memory."""
-    at_once = 5000 if prompts.is_cuda else 1000
+    at_once = at_once or (5000 if prompts.is_cuda else 1000)
     results = []
     for some in prompts.split(at_once):
         decoder = CachedDecoder(lm, len(some), layer=layer)

@@ -1,0 +1,356 @@
+"""Who wins when: every guided algorithm on one exact task, for verifiers with 0 to 30 % errors.
+
+Task. The model writes brackets and leaks: p(y | x) = (1 - leak) dyck(y | x) + leak / 4 while x can
+be completed, and 1/4 for every token after an error. Strings are wanted from p restricted to the
+balanced ones, a law known by enumeration.
+
+Verifier. A process verifier ("can this prefix be completed?") whose answer at a prefix is wrong
+with probability e, always in the same way (`Flipped`). Full strings are judged by it too: nobody
+here knows the exact outcome. Algorithms that need a yes or no get one. A walk must be able to come
+back from a wrong no, so VGB, and a second run of the particles, get the probability of a good
+prefix given the answer, at even odds before it: 1 - e after yes and e after no.
+
+What is measured. A row that is given up counts as a wrong string. The distance to the target is
+that of the empirical law of all rows, so whatever is not balanced counts in full; `floor` is what as
+many draws of the target itself show on average. `skew` is the distance of the balanced strings
+alone. Calls are means per row asked for. The figures are in `who_wins_figures`.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.logspace import log_normalise
+from triptych.core.protocols import Decoder, NextToken, Rng, Value
+from triptych.core.table import all_sequences, places
+from triptych.core.validation import check_count, check_prefix, check_probability, check_sequences
+from triptych.inference import (
+    ancestral,
+    backtracking,
+    best_of_n,
+    blocks,
+    particles,
+    rejection,
+    tokenwise,
+    vgb,
+)
+from triptych.inference.run import Result
+from triptych.structures.dyck import Dyck
+from triptych.studies.study import Bench, Row, Scale, Settings, Study, Unit
+from triptych.studies.who_wins_figures import accuracy_figure, law_figure
+from triptych.verifiers.noisy import Flipped
+
+TYPES, OPEN = (0.2, 0.8), 0.5  # of the brackets, as in the thesis
+RESTARTS = 24  # of VGB's walk when the node it returns is no leaf
+
+
+@dataclass(frozen=True)
+class WhoWins(Settings):
+    """Sizes.
+
+    length   tokens of a string; 4^length prefixes are tabulated
+    leak     of the model, to tokens at random
+    errors   rates e of wrong answers, as many false accepts as false rejects
+    strings  drawn with every algorithm at every setting, for each seed of the verifier's noise
+    points   settings of every algorithm that are run, from the cheapest
+    """
+
+    seeds: int = 6
+    length: int = 8
+    leak: float = 0.3
+    errors: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3)
+    strings: int = 1000
+    points: int = 99
+
+
+# ------------------------------------------------------------------ the model and its target
+
+
+@dataclass(frozen=True, eq=False)
+class LeakyBrackets:
+    """(1 - leak) dyck(· | x) + leak · uniform, and uniform after an error.
+
+    Worked value: one type, length 2, leak ½: p("[") = ½ + ¼ = ¾ and p("]" | "[") = ¾, so
+    p("[]") = 9/16; p("][") = ¼ · ½ = 1/8, as "]" is an error.
+    """
+
+    dyck: Dyck
+    leak: float
+
+    def __post_init__(self) -> None:
+        check_probability("leak", self.leak)
+
+    @property
+    def vocab_size(self) -> int:
+        return self.dyck.vocab_size
+
+    @property
+    def length(self) -> int:
+        return self.dyck.length
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        check_prefix(prefix, self.vocab_size, self.length)
+        size = (len(prefix), self.vocab_size)
+        probs = torch.full(size, 1 / self.vocab_size, dtype=torch.float64, device=prefix.device)
+        fine = self.dyck.completable(prefix)
+        if fine.any():
+            known = self.dyck.next_token_log_probs(prefix[fine]).exp()
+            probs[fine] = (1 - self.leak) * known + self.leak * probs[fine]
+        return probs.log()
+
+    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+        check_sequences(tokens, self.vocab_size, self.length)
+        steps = [
+            self.next_token_log_probs(tokens[:, :t]).gather(1, tokens[:, t : t + 1])[:, 0]
+            for t in range(self.length)
+        ]
+        return torch.stack(steps).sum(0)
+
+
+class Target(NamedTuple):
+    """p restricted to the balanced strings: each of them with its log-probability."""
+
+    strings: Int[Tensor, "count length"]
+    log_probs: Float[Tensor, " count"]
+
+
+def target_of(model: LeakyBrackets) -> Target:
+    """By enumeration. Worked value: one type, length 2: all mass on "[]"."""
+    every = all_sequences(model.vocab_size, model.length)
+    strings = every[model.dyck.completable(every)]
+    return Target(strings, log_normalise(model.log_prob(strings)[None])[0])
+
+
+class Answers(NamedTuple):
+    """A model's or a verifier's answer to every prefix, looked up: answers[t][rank of x_≤t]."""
+
+    vocab_size: int
+    answers: tuple[Tensor, ...]
+
+    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+        return self._found(prefix)
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        return self._found(prefix)
+
+    def _found(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        t = prefix.shape[1]
+        return self.answers[t][(prefix * places(self.vocab_size, t, prefix.device)).sum(-1)]
+
+
+def tabulated(model: NextToken, length: int) -> Answers:
+    """The same model, every law computed once."""
+    k = model.vocab_size
+    laws = (model.next_token_log_probs(all_sequences(k, t)) for t in range(length))
+    return Answers(k, tuple(laws))
+
+
+def tabulated_value(value: Value, vocab_size: int, length: int) -> Answers:
+    """The same verifier, every value computed once."""
+    values = (value.log_value(all_sequences(vocab_size, t)) for t in range(length + 1))
+    return Answers(vocab_size, tuple(values))
+
+
+class _Task(NamedTuple):
+    dyck: Dyck
+    model: Answers
+    target: Target
+
+
+@lru_cache(maxsize=2)
+def _task(length: int, leak: float) -> _Task:
+    types = torch.tensor(TYPES, dtype=torch.float64)
+    dyck = Dyck.fixed_length(length, type_probs=types, q=OPEN)
+    model = LeakyBrackets(dyck, leak)
+    return _Task(dyck, tabulated(model, length), target_of(model))
+
+
+# ------------------------------------------------------------------ the algorithms
+
+
+class Algorithm(NamedTuple):
+    """How to run one with a knob, what values it has, and whether it is given soft answers."""
+
+    run: Callable[[Decoder, Value, int, int, Rng], Result]
+    knobs: tuple[int, ...]
+    soft: bool = False
+
+
+def _ancestral(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return ancestral.sample(decoder, value, length=length, rng=rng)
+
+
+def _rejection(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return rejection.sample(decoder, value, length=length, attempts=knob, rng=rng)
+
+
+def _tokenwise(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return tokenwise.sample(decoder, value, length=length, tries=knob, rng=rng)
+
+
+def _backtracking(stride: int) -> Callable[[Decoder, Value, int, int, Rng], Result]:
+    return lambda decoder, value, length, knob, rng: backtracking.sample(
+        decoder, value, length=length, quota=knob, stride=stride, rng=rng
+    )
+
+
+def _best(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return best_of_n.sample(decoder, value, length=length, n=knob, rng=rng)
+
+
+def _blocks(block: int) -> Callable[[Decoder, Value, int, int, Rng], Result]:
+    return lambda decoder, value, length, knob, rng: blocks.sample(
+        decoder, value, length=length, block=block, n=knob, rng=rng
+    )
+
+
+def _particles(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return particles.sample(decoder, value, length=length, n=knob, rng=rng)
+
+
+def _first_leaf(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return vgb.sample(decoder, value, length=length, steps=knob, rng=rng)
+
+
+def _uniform_node(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return vgb.sample(
+        decoder,
+        value,
+        length=length,
+        steps=knob,
+        returns="uniform",
+        restarts=RESTARTS,
+        rng=rng,
+    )
+
+
+_DOUBLING = (1, 2, 4, 8, 16, 32)
+ALGORITHMS: dict[str, Algorithm] = {
+    "ancestral": Algorithm(_ancestral, (1,)),
+    "rejection": Algorithm(_rejection, _DOUBLING),
+    "best of n": Algorithm(_best, _DOUBLING),
+    "blocks of 2": Algorithm(_blocks(2), _DOUBLING),
+    "blocks of 4": Algorithm(_blocks(4), _DOUBLING),
+    "tokenwise": Algorithm(_tokenwise, _DOUBLING),
+    "Alg. 1, B = 2": Algorithm(_backtracking(2), _DOUBLING),
+    "Alg. 1, B = 4": Algorithm(_backtracking(4), _DOUBLING),
+    "particles": Algorithm(_particles, _DOUBLING),
+    "soft particles": Algorithm(_particles, _DOUBLING, soft=True),
+    "VGB, leaf": Algorithm(_first_leaf, (16, 32, 64, 128, 256, 512), soft=True),
+    "VGB, node": Algorithm(_uniform_node, (16, 32, 64, 128), soft=True),
+}
+
+
+def units(settings: WhoWins) -> Sequence[Unit]:
+    """One per algorithm, error rate and seed of the verifier's noise."""
+    check_count("points", settings.points, at_least=1)
+    if settings.length % 2 or not 2 <= settings.length <= 10:
+        raise ValueError(f"length is {settings.length}; it must be even, and from 2 to 10")
+    if not all(0 <= e < 0.5 for e in settings.errors):
+        raise ValueError(f"errors are {settings.errors}; rates lie between 0 and ½")
+    return [
+        Unit(
+            {
+                "algorithm": name,
+                "error": error,
+                "knobs": list(algorithm.knobs[: settings.points]),
+                "length": settings.length,
+                "leak": settings.leak,
+                "strings": settings.strings,
+            },
+            seed,
+        )
+        for name, algorithm in ALGORITHMS.items()
+        for error in settings.errors
+        for seed in range(settings.seeds)
+    ]
+
+
+def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+    """One row for every value of the knob."""
+    p = unit.parameters
+    task, algorithm = _task(p["length"], p["leak"]), ALGORITHMS[p["algorithm"]]
+    soft = p["error"] if algorithm.soft else 0.0
+    noisy = Flipped(task.dyck, p["error"], p["error"], unit.seed, soft=soft)
+    value = tabulated_value(noisy, task.dyck.vocab_size, p["length"])
+    for knob in p["knobs"]:
+        rng = bench.rng(f"{p['algorithm']} {knob}")
+        decoder = RecomputingDecoder(task.model, p["strings"])
+        result = algorithm.run(decoder, value, p["length"], knob, rng)
+        ledger = result.ledger
+        yield {
+            "kind": "point",
+            "algorithm": p["algorithm"],
+            "error": p["error"],
+            "knob": knob,
+            "seed": unit.seed,
+            "length": p["length"],
+            "strings": p["strings"],
+            **measured(result, task.target),
+            "generator_calls": float(ledger.generator_calls.double().mean()),
+            "verifier_calls": float(ledger.verifier_calls.double().mean()),
+            "seconds": ledger.seconds,
+        }
+
+
+# ------------------------------------------------------------------ what is measured
+
+
+def measured(result: Result, target: Target) -> Row:
+    """Accuracy, distances and distinct balanced strings of a batch.
+
+    Worked value: of two strings that should be alike, rows that are the first, the first, nothing
+    and nothing have accuracy ½, distance ½ (½ is missing on the second), and skew ½.
+    """
+    index = {tuple(x): i for i, x in enumerate(target.strings.tolist())}
+    rows = zip(result.completions(), result.complete.tolist(), strict=True)
+    found = torch.tensor([index.get(x, -1) if whole else -1 for x, whole in rows])
+    balanced = found[found >= 0]
+    counts = torch.bincount(balanced, minlength=len(index)).double()
+    probs, n, good = target.log_probs.exp(), len(found), len(balanced)
+    outside = (n - good) / n
+    skew = None if good == 0 else float(0.5 * (counts / good - probs).abs().sum())
+    return {
+        "returned": int(result.complete.sum()),
+        "accuracy": good / n,
+        "distance": float(0.5 * ((counts / n - probs).abs().sum() + outside)),
+        "floor": expected_distance(probs, n),
+        "skew": skew,
+        "skew_floor": None if good == 0 else expected_distance(probs, good),
+        "distinct": int((counts > 0).sum()),
+    }
+
+
+def expected_distance(probs: Float[Tensor, " outcomes"], n: int) -> float:
+    """Mean total variation between a law and the frequencies of n draws from it, exactly.
+
+    De Moivre: E|K - np| = 2 m C(n, m) p^m (1 - p)^(n - m + 1) with m = ⌊np⌋ + 1, for K binomial.
+    Worked value: one toss of a fair coin is always ½ away; the mean over two tosses is ¼.
+    """
+    p = probs[(probs > 0) & (probs < 1)].double()
+    m = (n * p).floor() + 1
+    whole = torch.tensor(float(n), dtype=torch.float64)
+    choose = torch.lgamma(whole + 1) - torch.lgamma(m + 1) - torch.lgamma(whole - m + 1)
+    logs = math.log(2) + m.log() + choose + m * p.log() + (n - m + 1) * torch.log1p(-p)
+    return float(0.5 * logs.exp().sum() / n)
+
+
+STUDY = Study(
+    name="who_wins",
+    about="Which guided algorithm is best, by how often its verifier errs and what calls it may use?",
+    settings={
+        Scale.SMOKE: WhoWins(seeds=1, length=4, errors=(0.0, 0.2), strings=40, points=2),
+        Scale.LAPTOP: WhoWins(),
+        Scale.PAPER: WhoWins(seeds=30, strings=10_000),
+    },
+    units=units,
+    run=run,
+    figures=[accuracy_figure, law_figure],
+)

@@ -1,0 +1,340 @@
+"""The walk of VGB as a matrix: against its own step, by hand, and by other ways to the same law."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from triptych.core.divergences import total_variation
+from triptych.core.estimates import Outcome
+from triptych.core.randomness import exact_transition_matrix
+from triptych.core.table import Table, all_sequences
+from triptych.inference import tokenwise, vgb
+from triptych.structures.constraints import AllZeros, SomeZero
+from triptych.structures.uniform import Uniform
+from triptych.studies import vgb_errors, vgb_tasks, vgb_walk
+from triptych.theory import walks
+from triptych.theory.walks import Walk
+from triptych.verifiers.exact import ExactValue
+
+
+class Given:
+    """log V by prefix, 0 for those that are not named."""
+
+    def __init__(self, **log_values):
+        self.values = {tuple(map(int, name[1:])): value for name, value in log_values.items()}
+
+    def log_value(self, prefix):
+        found = [self.values.get(tuple(row), 0.0) for row in prefix.tolist()]
+        return torch.tensor(found, dtype=torch.float64)
+
+
+class Everything:
+    def log_value(self, prefix):
+        return torch.zeros(len(prefix), dtype=torch.float64)
+
+
+def fair(height):
+    return Table.of(Uniform(2, height))
+
+
+def close(found, wanted):
+    torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
+
+
+def nodes_of(walk):
+    return [
+        tuple(all_sequences(walk.vocab_size, depth)[rank].tolist())
+        for depth, rank in zip(walk.depth.tolist(), walk.rank.tolist(), strict=True)
+    ]
+
+
+CASES = {
+    "random": (Table.random(2, 4, seed=0), vgb._Arbitrary()),
+    "three letters": (Table.random(3, 3, seed=1), vgb._Arbitrary()),
+    "some zero": (fair(4), ExactValue(fair(4), SomeZero(4))),
+    "a path": (fair(3), ExactValue(fair(3), AllZeros(3))),
+    "dead ends": (fair(3), Given(x0=-math.inf, x10=-math.inf, x111=-math.inf)),
+}
+each_case = pytest.mark.parametrize(("table", "value"), CASES.values(), ids=CASES.keys())
+ONE = Walk.of(fair(1), Given(x1=math.log(3)))  # conductances ½ and 3/2
+TWO = Walk.of(fair(2), Everything())
+
+
+# ------------------------------------------------------------------ the matrix
+
+
+@each_case
+def test_the_matrix_is_that_of_the_step(table, value):
+    walk = Walk.of(table, value)
+    wanted = exact_transition_matrix(
+        nodes_of(walk), lambda node, rng: vgb.walk_step(node, table, value, table.length, rng)
+    )
+    np.testing.assert_allclose(walk.transition().toarray(), wanted.numpy(), atol=1e-14)
+
+
+@each_case
+def test_stationary_law_and_symmetric_form(table, value):
+    walk = Walk.of(table, value)
+    step, law = walk.transition().toarray(), walk.stationary.numpy()
+    np.testing.assert_allclose(law @ step, law, atol=1e-15)
+    weights = vgb.stationary_weights(table, value)
+    reached = [weights[node] for node in nodes_of(walk)]
+    np.testing.assert_allclose(law, np.array(reached) / sum(reached), atol=1e-14)
+    root = np.sqrt(law)
+    symmetric = walk.symmetric().toarray()
+    np.testing.assert_allclose(symmetric, root[:, None] * step / root, atol=1e-14)
+    np.testing.assert_allclose(symmetric, symmetric.T, atol=0)
+
+
+def test_worked_walk():
+    assert nodes_of(ONE) == [(), (0,), (1,)]
+    close(ONE.conductance, [0.0, 1 / 3, 1.0])
+    close(ONE.stationary, [1 / 2, 1 / 8, 3 / 8])
+    wanted = [[1 / 2, 1 / 8, 3 / 8], [1 / 2, 1 / 2, 0], [1 / 2, 0, 1 / 2]]
+    np.testing.assert_allclose(ONE.transition().toarray(), wanted)
+    close(TWO.stationary, [1 / 4, 1 / 4, 1 / 4, *([1 / 16] * 4)])
+
+
+def test_what_cannot_be_reached_is_left_out():
+    walk = Walk.of(*CASES["dead ends"])
+    assert nodes_of(walk) == [(), (1,), (1, 1), (1, 1, 0)]
+    with pytest.raises(ValueError, match="nowhere to go"):
+        Walk.of(fair(1), Given(x0=-math.inf, x1=-math.inf))
+    stuck = Walk.of(fair(2), Given(x00=-math.inf, x01=-math.inf, x1=-math.inf))
+    with pytest.raises(ValueError, match="no leaf can be reached"):
+        walks.first_leaf(stuck)
+
+
+# ------------------------------------------------------------------ mass and speed
+
+
+def test_worked_mass_and_its_bound():
+    assert walks.leaf_mass(ONE) == pytest.approx(1 / 2)
+    assert walks.leaf_mass(TWO) == pytest.approx(1 / 4)
+    assert walks.leaf_mass_bound(3, 0.5) == 1 / 8
+    assert walks.leaf_mass_bound(5, 0.0) == 1 / 10
+
+
+@pytest.mark.parametrize("name", vgb_tasks.TASKS)
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
+def test_bounds_hold_for_values_within_a_factor(name, epsilon):
+    for seed in range(3):
+        table, outcome = vgb_tasks.task(name, 5, seed)
+        walk = Walk.of(table, vgb_tasks.off_by(epsilon, table, outcome, seed))
+        exact = Walk.of(table, ExactValue(table, outcome))
+        mass, bound = walks.leaf_mass(walk), walks.leaf_mass_bound(5, epsilon)
+        assert mass >= bound * (1 - 1e-12)
+        if epsilon == 0:
+            assert mass == pytest.approx(1 / 10)
+        time = walks.relaxation_time(walk)
+        assert time <= walks.relaxation_bound(5, epsilon)
+        assert time <= (1 + epsilon) ** 2 * walks.relaxation_time(exact) * (1 + 1e-9)
+
+
+def test_the_leaf_bound_is_met_by_the_worst_values():
+    """All inner values too large by 1 + ε."""
+    walk = Walk.of(
+        fair(3), Given(**{f"x{x}": math.log(1.5) for x in ("0", "1", "00", "01", "10", "11")})
+    )
+    assert walks.leaf_mass(walk) == pytest.approx(walks.leaf_mass_bound(3, 0.5))
+
+
+def test_worked_gap():
+    path = Walk.of(fair(2), ExactValue(fair(2), AllZeros(2)))
+    assert walks.spectral_gap(path) == pytest.approx(1 / 2)
+    edge = Walk.of(fair(1), AllZeros(1))
+    assert walks.spectral_gap(edge) == pytest.approx(1)
+    assert walks.relaxation_bound(2, 1.0) == 1152
+    assert walks.relaxation_time(ONE) == pytest.approx(2)  # 1, ½ and 0
+
+
+@pytest.mark.parametrize("height", [1, 2, 3, 5, 7, 9, 11])
+def test_relaxation_time_of_fair_bits(height):
+    """By hand; from height 8 on by the sparse method."""
+    found = walks.relaxation_time(Walk.of(fair(height), Everything()))
+    assert found == pytest.approx(walks.path_relaxation_time(height), rel=1e-9)
+
+
+def test_sparse_and_dense_gaps_agree(monkeypatch):
+    walk = Walk.of(Table.random(3, 4, seed=2), vgb._Arbitrary())
+    dense = walks.spectral_gap(walk)
+    monkeypatch.setattr(walks, "_DENSE", 10)
+    assert walks.spectral_gap(walk) == pytest.approx(dense, rel=1e-9)
+    values = np.linalg.eigvals(walk.transition().toarray())
+    assert dense == pytest.approx(1 - np.sort(values.real)[-2], rel=1e-9)
+
+
+def test_worked_mixing_time():
+    assert walks.mixing_time(Walk.of(fair(1), Everything())) == 1
+    assert walks.mixing_time(TWO, 0.25) == 1  # (½, ½, 0) against (¼, ½, ¼) by levels
+    assert walks.mixing_time(TWO, 0.24) == 2
+    assert walks.mixing_time(TWO, 0.8) == 0  # at the root: 1 - ¼
+    with pytest.raises(ValueError, match="distance is 0"):
+        walks.mixing_time(TWO, 0.0)
+    with pytest.raises(RuntimeError, match="not within 0.01"):
+        walks.mixing_time(TWO, 0.01, most=3)
+
+
+@each_case
+def test_mixing_time_is_the_first(table, value):
+    walk = Walk.of(table, value)
+    steps = walks.mixing_time(walk, 0.1)
+    at = [
+        float(0.5 * (walks.after(walk, t) - walk.stationary).abs().sum()) for t in range(steps + 1)
+    ]
+    assert at[-1] <= 0.1
+    assert all(distance > 0.1 for distance in at[:-1])
+
+
+# ------------------------------------------------------------------ what it returns
+
+
+@each_case
+def test_laws_on_the_way(table, value):
+    walk = Walk.of(table, value)
+    step = torch.from_numpy(walk.transition().toarray())
+    laws = [torch.linalg.matrix_power(step, t)[0] for t in range(6)]
+    torch.testing.assert_close(walks.after(walk, 5), laws[5])
+    torch.testing.assert_close(walks.uniform_on_path(walk, 5), sum(laws[1:]) / 5)
+    leaf = walks.given_leaf(walk, laws[5])
+    mass = dict(zip(nodes_of(walk), laws[5].tolist(), strict=True))
+    total = sum(p for node, p in mass.items() if len(node) == table.length)
+    for x, p in leaf.as_dict().items():
+        assert p == pytest.approx(mass.get(x, 0.0) / total)
+
+
+def test_worked_laws():
+    close(walks.after(ONE, 0), [1.0, 0.0, 0.0])
+    close(walks.after(ONE, 1), [1 / 2, 1 / 8, 3 / 8])
+    close(walks.uniform_on_path(ONE, 2), [1 / 2, 1 / 8, 3 / 8])
+    close(walks.given_leaf(ONE, ONE.stationary).log_probs.exp(), [1 / 4, 3 / 4])
+    close(walks.first_leaf(ONE).log_probs.exp(), [1 / 4, 3 / 4])
+    with pytest.raises(ValueError, match="at least 2 steps"):
+        walks.given_leaf(TWO, walks.after(TWO, 1))
+
+
+@each_case
+def test_the_first_leaf_by_stopping_the_walk(table, value):
+    """Leaves made absorbing, and very many steps."""
+    walk = Walk.of(table, value)
+    step = torch.from_numpy(walk.transition().toarray())
+    step[walk.leaves] = torch.eye(len(step)).double()[walk.leaves]
+    law = torch.linalg.matrix_power(step, 2**14)[0]
+    assert float(law[~walk.leaves].sum()) < 1e-12
+    wanted = walks.given_leaf(walk, law).log_probs.exp()
+    torch.testing.assert_close(walks.first_leaf(walk).log_probs.exp(), wanted)
+    slow = sum(float(torch.linalg.matrix_power(step, t)[0][~walk.leaves].sum()) for t in range(3))
+    assert walks.steps_to_a_leaf(walk) > slow
+
+
+@pytest.mark.parametrize("height", [1, 2, 4, 6])
+def test_steps_to_a_leaf(height):
+    """A fair walk from 0 to H, reflected at 0, takes H² moves, and a lazy one twice as long."""
+    walk = Walk.of(fair(height), Everything())
+    assert walks.steps_to_a_leaf(walk) == pytest.approx(2 * height**2)
+
+
+def test_long_walks_end_at_the_target():
+    table, outcome = vgb_tasks.task("random", 5, 0)
+    walk = Walk.of(table, vgb_tasks.off_by(1.0, table, outcome, 0))
+    target = table.tilt(outcome.log_value).log_probs
+    leaf = walks.given_leaf(walk, walks.after(walk, 4000)).log_probs
+    assert float(total_variation(leaf, target)) < 1e-12
+    assert float(total_variation(walks.first_leaf(walk).log_probs, target)) > 0.05
+
+
+# ------------------------------------------------------------------ the studies
+
+
+def test_the_tasks():
+    table, outcome = vgb_tasks.task("few ones", 2, 0)
+    target = table.tilt(outcome.log_value).as_dict()
+    assert target == pytest.approx({(0, 0): 4 / 9, (0, 1): 2 / 9, (1, 0): 2 / 9, (1, 1): 1 / 9})
+    table, outcome = vgb_tasks.task("three letters", 2, 3)
+    assert table.vocab_size == 3
+    tilt = outcome.log_value(table.sequences)
+    assert ((tilt > -3) & (tilt <= 0)).all()
+    assert len(tilt.unique()) == 9
+    value = vgb_tasks.off_by(1.0, table, outcome, 3)
+    exact = ExactValue(table, outcome)
+    every = all_sequences(3, 1)
+    factor = (value.log_value(every) - exact.log_value(every)).abs()
+    torch.testing.assert_close(factor, torch.full((3,), math.log(2), dtype=torch.float64))
+    assert torch.equal(value.log_value(table.sequences), exact.log_value(table.sequences))
+    assert vgb_tasks.slope([(0.0, 1.0), (1.0, 2.0), (2.0, 6.0)]) == pytest.approx(2.5)
+
+
+def test_tokenwise_rejection_one_token_late():
+    """Bits without guidance but for the last: TV to ⅓-coins is that of the bits before it."""
+    rows = list(vgb_errors.run(_late_unit((2, 3, 4)), None))
+    for row in rows:
+        n = row["height"] - 1
+        wanted = 0.5 * sum(
+            math.comb(n, k) * abs(0.5**n - (1 / 3) ** k * (2 / 3) ** (n - k)) for k in range(n + 1)
+        )
+        assert row["tokenwise"] == pytest.approx(wanted)
+        assert row["walk_stationary"] < 1e-12
+        assert row["walk_last"] < row["walk_first"] < row["tokenwise"]
+        assert row["sampled"] is None
+
+
+def _late_unit(heights):
+    settings = vgb_errors.VgbErrors(seeds=1, heights=heights, sampled=0)
+    return vgb_errors.units(settings)[-1]
+
+
+def test_rows_of_the_errors_study_are_the_laws():
+    settings = vgb_errors.VgbErrors(
+        seeds=1, heights=(3,), epsilons=(0.5,), tasks=("random",), sampled=0
+    )
+    unit = vgb_errors.units(settings)[0]
+    (row,) = vgb_errors.run(unit, None)
+    table, outcome = vgb_tasks.task("random", 3, 0)
+    value = vgb_tasks.off_by(0.5, table, outcome, 0)
+    target = table.tilt(outcome.log_value).log_probs
+    law = tokenwise.law(table, value, accept="value").log_probs
+    assert row["tokenwise"] == pytest.approx(float(total_variation(law, target)))
+    assert row["error"] == "ε = 0.5"
+
+
+def test_exponents():
+    rows = [
+        {"task": "a", "epsilon": 0.0, "seed": 0, "height": h, "time": 3.0 * h**2}
+        for h in (2, 4, 6, 8)
+    ]
+    rows[0]["time"] = 1e9  # too low a tree to count
+    assert vgb_walk.exponents(rows, "time") == pytest.approx([2.0])
+    assert vgb_walk.exponents(rows[:3], "time") == []
+
+
+def test_low_trees_decide_nothing():
+    low = [row for row in vgb_walk._walk_rows() if row["height"] < 10]
+    assert vgb_walk.judge_mixing(low).outcome is Outcome.UNDECIDED
+    assert vgb_walk.judge_stationary([vgb_walk._walk_row(6)]).outcome is Outcome.UNDECIDED
+    unmatched = [vgb_walk._walk_row(10, matrix_error=None)]
+    assert vgb_walk.judge_stationary(unmatched).outcome is Outcome.UNDECIDED
+
+
+def test_one_series_decides_nothing_about_drift():
+    one = [row for row in vgb_errors._rows() if row["task"] == "random"]
+    assert vgb_errors.judge_errors(one).outcome is Outcome.UNDECIDED
+    assert vgb_errors.judge_errors(vgb_errors._rows()).outcome is Outcome.HOLDS
+    uneven = vgb_errors._rows()
+    for row in uneven[:3]:
+        row["tokenwise"] *= 20
+    assert vgb_errors.judge_errors(uneven).outcome is Outcome.UNDECIDED
+
+
+@pytest.mark.parametrize(
+    ("study", "settings"),
+    [
+        (vgb_walk, vgb_walk.VgbWalk(tasks=("none",))),
+        (vgb_walk, vgb_walk.VgbWalk(heights=(0, 2))),
+        (vgb_errors, vgb_errors.VgbErrors(epsilons=(0.0,))),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(study, settings):
+    with pytest.raises(ValueError, match="at least"):
+        study.units(settings)
