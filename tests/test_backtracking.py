@@ -123,7 +123,7 @@ def test_every_row_has_its_own_quota():
     """Row 0 uses its backtrack at its first token and is not asked about again; row 1 has the same
     quota left for its third token."""
     verifier = Values(_1=0.0, _31=0.0, _210=0.0)
-    draws = [1, 2, 1, 1, 1, 0, 1, 1]  # rows 0 and 1 in turn
+    draws = [1, 2, 1, 1, 0, 1, 1, 1]  # rows in turn; one that redoes a token draws none
     result = algorithm_1([[], []], verifier, draws, stride=1)
     assert result.completions() == [(3, 1, 1, 1), (2, 1, 3, 1)]
     assert verifier.asked == ["1", "2", "21", "210"]

@@ -109,7 +109,7 @@ def test_list_and_env():
     assert {"hmm", "memory_hmm", "topics", "dyck", "cfg", "ising", "parity"} <= {
         row["structure"] for row in found["structures"]
     }
-    assert {"exact_gap", "exact_heads", "exact_sampling"} <= {
+    assert {"exact_gap", "exact_heads", "query_complexity"} <= {
         row["study"] for row in found["studies"]
     }
     assert "[wei, 3]" in run("list").stdout
@@ -274,13 +274,13 @@ def test_units_that_fail_are_told(tmp_path):
 def test_json_has_no_infinity(tmp_path):
     result = run(
         "run",
-        "exact_sampling",
+        "query_complexity",
         "--scale",
         "smoke",
         "--set",
-        "repeats=1",
+        "runs=1",
         "--set",
-        "heights=2",
+        "depths=2",
         "--workers",
         "0",
         "--out",
@@ -293,7 +293,7 @@ def test_json_has_no_infinity(tmp_path):
 
     told = {line["id"]: line for line in json.loads(result.stdout, parse_constant=refuse)}
     assert told["li.prop-3.1.1"]["verdict"] == "undecided"
-    assert "changed: repeats, heights" in told["li.prop-3.1.1"]["because"]
+    assert "changed: depths, runs" in told["li.prop-3.1.1"]["because"]
 
 
 OWN_STUDY = """

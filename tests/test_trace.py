@@ -113,21 +113,26 @@ def test_prompt_and_completion_are_told_apart():
     assert (row["prompt"], row["final"], row["origin"]) == ([5, 4], [3], 0)
 
 
+# 5 4 | 3 is refused and erased with the 4; the row goes on from 5 with 6.
+INTO_THE_PROMPT = [
+    happened("draw", (3,), None, 1, 0, prompt=2),
+    happened("reject", (3,), -math.inf, 1, 1, prompt=2),
+    happened("backtrack", (), None, 1, 1, prompt=1),
+    happened("draw", (6,), None, 2, 1, prompt=1),
+]
+
+
+def into_the_prompt():
+    return result_of(INTO_THE_PROMPT, tokens=((5, 6),), start=1, generated=2, erased=2)
+
+
 def test_a_prompt_that_was_erased_has_unknown_tokens():
-    """5 4 | 3 is refused and erased with the 4; the row goes on from 5 with 6."""
-    events = [
-        happened("draw", (3,), None, 1, 0, prompt=2),
-        happened("reject", (3,), -math.inf, 1, 1, prompt=2),
-        happened("backtrack", (), None, 1, 1, prompt=1),
-        happened("draw", (6,), None, 2, 1, prompt=1),
-    ]
-    result = result_of(events, tokens=((5, 6),), start=1, generated=2, erased=2)
-    (row,) = trace_data(result)["rows"]
+    (row,) = trace_data(into_the_prompt())["rows"]
     assert (row["prompt"], row["final"], row["origin"]) == ([5], [6], 1)
     assert row["nodes"] == [[-1, -1], [0, -1], [1, 3], [0, 6]]
     assert [event[1] for event in row["events"]] == [2, 2, 0, 3]
     assert row["erased"] == [0, 0, 2, 2]
-    assert rebuilt({"rows": [row]}) == events
+    assert rebuilt({"rows": [row]}) == INTO_THE_PROMPT
 
 
 def test_a_run_that_erases_its_prompt_round_trips():
@@ -314,6 +319,8 @@ def test_the_careless_writer():
     law = CarelessBrackets(dyck, 0.25).next_token_log_probs(dyck.tokens("[", "(")).exp()
     wanted = [[1 / 10, 3 / 8, 4 / 10, 1 / 8], [1 / 10, 1 / 8, 4 / 10, 3 / 8]]
     torch.testing.assert_close(law, torch.tensor(wanted, dtype=torch.float64))
+    closed = CarelessBrackets(dyck, 0.25).next_token_log_probs(dyck.tokens("[)")).exp()
+    assert closed.tolist() == [[0.2, 0.0, 0.8, 0.0]]  # a wrong bracket closes all the same
     careful = CarelessBrackets(dyck, 0.0)
     for text in ("", "[", "[(", "()", "[()", "([]"):
         prefix = dyck.tokens(text) if text else torch.zeros((1, 0), dtype=torch.long)
@@ -362,6 +369,14 @@ def test_noise_flips_before_the_end_only():
     ratio = (soft.log_value(prefix[:1]) - demo.value.log_value(prefix[:1])).exp().item()
     assert 1 / 1.5 <= ratio <= 1.5
     assert ratio != 1.0
+
+
+def test_a_row_that_was_given_up_is_not_correct():
+    demo = demonstration("zeros", length=12)
+    options = {"attempts": 1}
+    result = demonstrations.generate("rejection", demo, demo.verifier, options=options)
+    assert result.lengths.tolist() == [0]  # which could be completed, and is not
+    assert demo.correct(result) == [False]
 
 
 def test_a_row_is_the_same_alone_and_among_others():
@@ -545,6 +560,14 @@ def test_a_step_is_shown_with_its_tokens_numbers_and_tree(tmp_path):
     assert shown["verdict"] == "not correct"
     assert "".join(shown.current).startswith("4")
     assert shown["theme"] == "Theme: auto"
+
+
+@in_a_browser
+def test_an_erased_prompt_is_shown_as_unknown(tmp_path):
+    path = write_trace(into_the_prompt(), tmp_path / "trace.html")
+    shown = opened(path, tmp_path, "step=0")
+    assert shown.tokens == [["prompt", "5"], ["prompt", "?"]]
+    assert "erased the last token of its prompt" in shown["remark"]
 
 
 KEYS = """<pre id="log"></pre><script>

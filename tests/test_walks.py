@@ -11,6 +11,7 @@ from triptych.core.estimates import Outcome
 from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.inference import tokenwise, vgb
+from triptych.lab.workbench import WorkBench
 from triptych.structures.constraints import AllZeros, SomeZero
 from triptych.structures.uniform import Uniform
 from triptych.studies import vgb_errors, vgb_tasks, vgb_walk
@@ -266,9 +267,9 @@ def test_the_tasks():
     assert vgb_tasks.slope([(0.0, 1.0), (1.0, 2.0), (2.0, 6.0)]) == pytest.approx(2.5)
 
 
-def test_tokenwise_rejection_one_token_late():
+def test_tokenwise_rejection_one_token_late(tmp_path):
     """Bits without guidance but for the last: TV to ⅓-coins is that of the bits before it."""
-    rows = list(vgb_errors.run(_late_unit((2, 3, 4)), None))
+    rows = list(vgb_errors.run(_late_unit((2, 3, 4)), WorkBench(0, "cpu", tmp_path)))
     for row in rows:
         n = row["height"] - 1
         wanted = 0.5 * sum(
@@ -285,12 +286,12 @@ def _late_unit(heights):
     return vgb_errors.units(settings)[-1]
 
 
-def test_rows_of_the_errors_study_are_the_laws():
+def test_rows_of_the_errors_study_are_the_laws(tmp_path):
     settings = vgb_errors.VgbErrors(
         seeds=1, heights=(3,), epsilons=(0.5,), tasks=("random",), sampled=0
     )
     unit = vgb_errors.units(settings)[0]
-    (row,) = vgb_errors.run(unit, None)
+    (row,) = vgb_errors.run(unit, WorkBench(0, "cpu", tmp_path))
     table, outcome = vgb_tasks.task("random", 3, 0)
     value = vgb_tasks.off_by(0.5, table, outcome, 0)
     target = table.tilt(outcome.log_value).log_probs
@@ -310,10 +311,10 @@ def test_exponents():
 
 
 def test_low_trees_decide_nothing():
-    low = [row for row in vgb_walk._walk_rows() if row["height"] < 10]
+    low = [row for row in vgb_walk._speed_rows() if row["height"] < 10]
     assert vgb_walk.judge_mixing(low).outcome is Outcome.UNDECIDED
-    assert vgb_walk.judge_stationary([vgb_walk._walk_row(6)]).outcome is Outcome.UNDECIDED
-    unmatched = [vgb_walk._walk_row(10, matrix_error=None)]
+    assert vgb_walk.judge_stationary([vgb_walk._law_row(6)]).outcome is Outcome.UNDECIDED
+    unmatched = [vgb_walk._law_row(10, matrix_error=None)]
     assert vgb_walk.judge_stationary(unmatched).outcome is Outcome.UNDECIDED
 
 
@@ -325,6 +326,11 @@ def test_one_series_decides_nothing_about_drift():
     for row in uneven[:3]:
         row["tokenwise"] *= 20
     assert vgb_errors.judge_errors(uneven).outcome is Outcome.UNDECIDED
+    for column in vgb_errors.ANALYSED:
+        unclear = vgb_errors._rows()
+        for row in unclear[:3]:
+            row[column] += 0.02 * row["height"]
+        assert vgb_errors.judge_errors(unclear).outcome is Outcome.UNDECIDED
 
 
 @pytest.mark.parametrize(

@@ -119,7 +119,7 @@ def run(
     Exit code 1 when a claim of theirs fails on your runs; a verdict of rows that came with
     Triptych is shown as kept and never sets it.
 
-    Example: triptych run exact_sampling --scale smoke --set depths=[2,3]
+    Example: triptych run query_complexity --scale smoke --set depths=[2,3]
     """
     _run_studies(
         studies, scale, seeds, device, engine, ray_address, workers, limit, assign, out, as_json

@@ -170,9 +170,8 @@ class _Common(NamedTuple):
 
 def _common_beginnings(tokens: Int[Tensor, "rows t"]) -> _Common:
     """Worked value: 0 1, 0 1, 0 2 share the start and one token: saved 2, 4 and 3 slots."""
-    distinct, rank = tokens.unique(dim=0, return_inverse=True)
-    equal = (distinct[1:] == distinct[:-1]).long()
-    shared = equal.cumprod(1).sum(1)
+    distinct, rank = F.pad(tokens, (1, 0)).unique(dim=0, return_inverse=True)  # the start first
+    shared = (distinct[1:] == distinct[:-1]).long().cumprod(1).sum(1) - 1
     depths = torch.arange(tokens.shape[1] + 1, device=tokens.device)
     groups = 1 + (shared[:, None] < depths).sum(0)
     return _Common(rank, shared, (depths + 1) * (len(tokens) - groups))

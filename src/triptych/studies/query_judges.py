@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from triptych.core.estimates import Estimate, Outcome, mean
@@ -61,15 +62,20 @@ def judge_parity(rows: Rows) -> Verdict:
         because = (
             f"as printed it fails, by a factor 2: to ask {worst['algorithm']}, needs "
             f"{worst['expected']:.5g} questions at D = {worst['depth']} (measured "
-            f"{found.value:.4g} ± {found.half_width:.2g}), not {worst['printed']:g}. No algorithm "
-            f"is below (N + 1)/2 - 1/N, N = 2^(D-1), the least possible, which doubles with every "
-            f"bit ({shown}). An oracle that is even after ŝ two times in three at most needs N"
+            f"{_number(found.value)} ± {_number(found.half_width)}), not {worst['printed']:g}. No "
+            "algorithm is below (N + 1)/2 - 1/N, N = 2^(D-1), the least possible, which doubles "
+            f"with every bit ({shown}). N are needed where the bit after ŝ is even at most two "
+            "times in three"
         )
         return Verdict(Outcome.FAILS, because, measured)
     if len(depths) < 3:
         return Verdict(Outcome.UNDECIDED, "three lengths are needed to see growth", measured)
     because = f"every algorithm needs at least 2^(D-1) questions, {shown}"
     return Verdict(Outcome.HOLDS, because, measured)
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _parity_row(depth: int, **changes: Any) -> Row:
@@ -90,46 +96,45 @@ def _parity_row(depth: int, **changes: Any) -> Row:
 PARITY_HELD = [_parity_row(2), _parity_row(3), _parity_row(4)]
 PARITY_REFUTED = [
     [_parity_row(3, expected=2.25, questions=[1.0, 2.0, 3.0, 3.0])],
-    [*PARITY_HELD, _parity_row(3, questions=[9.0, 9.1, 9.2])],
+    [*PARITY_HELD, _parity_row(3, questions=[9.0, 9.1, 9.2] * 4)],
     [*PARITY_HELD, _parity_row(3, searched=2.0)],
     [*PARITY_HELD, _parity_row(3, optimum=4.5, searched=4.5)],
 ]
 
 
 def parity_figure(rows: Rows) -> Figure:
-    """Questions against D for every algorithm, with the printed and the right bound."""
+    """Questions against D for every algorithm; and as shares of the printed bound."""
     mine = sorted(rows_of(rows, "parity"), key=lambda row: row["depth"])
-    depths = sorted({row["depth"] for row in mine})
-    kinds: dict[str, Kind] = {"each prefix once, in order": "ours"}
-    series = [
-        _means(
-            [row for row in mine if row["algorithm"] == name],
-            "questions",
-            name,
-            kinds.get(name, "control"),
-        )
-        for name in dict.fromkeys(row["algorithm"] for row in mine)
-    ]
+    names = list(dict.fromkeys(row["algorithm"] for row in mine))
     bounds = {row["depth"]: row for row in mine}
-    series += [
-        Series(
-            "best possible: (N + 1)/2 − 1/N, N = 2^(D−1)",
-            "truth",
-            depths,
-            [bounds[d]["optimum"] for d in depths],
-        ),
-        Series(
-            "printed bound: N",
-            "published",
-            depths,
-            [bounds[d]["printed"] for d in depths],
-            line=False,
-        ),
-    ]
+    depths = list(bounds)
+    best = [bounds[d]["optimum"] for d in depths]
+    printed = [bounds[d]["printed"] for d in depths]
+    every, shares = [], []
+    for name in names:
+        found = _means([row for row in mine if row["algorithm"] == name], "questions", name, "ours")
+        found = replace(found, kind="ours" if name.startswith("each") else "control", line=True)
+        if "random start" not in name:  # the same line
+            every.append(found)
+        if "rejection" not in name:
+            scaled = {
+                side: [v / n for v, n in zip(getattr(found, side), printed, strict=True)]
+                for side in ("y", "low", "high")
+            }
+            shares.append(replace(found, **scaled))
+    least = "best possible: (N + 1)/2 − 1/N"
+    every.append(Series(least, "truth", depths, best))
+    shares.append(
+        Series(least, "truth", depths, [b / n for b, n in zip(best, printed, strict=True)])
+    )
+    shares.append(Series("printed bound: N = 2^(D−1)", "published", depths, [1.0] * len(depths)))
     return Figure(
         "hidden_parity",
         "A hidden string costs exponentially many questions, but half as many as printed",
-        [Panel(series, "string length D", "questions to the model", y_log=True)],
+        [
+            Panel(every, "string length D", "questions to the model", y_log=True),
+            Panel(shares, "string length D", "questions / 2^(D−1)"),
+        ],
         "Means over secrets and runs with 95 % intervals. To ask each prefix of D − 1 bits at most "
         "once is the best possible, and lies below the printed bound at every D; a searcher "
         "that forgets what it asked meets it.",

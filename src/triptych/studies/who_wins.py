@@ -7,12 +7,16 @@ balanced ones, a law known by enumeration.
 Verifier. A process verifier ("can this prefix be completed?") whose answer at a prefix is wrong
 with probability e, always in the same way (`Flipped`). Full strings are judged by it too: nobody
 here knows the exact outcome. Algorithms that need a yes or no get one. A walk must be able to come
-back from a wrong no, so VGB, and a second run of the particles, get the probability of a good
-prefix given the answer, at even odds before it: 1 - e after yes and e after no.
+back from a wrong no, so VGB, and sequential Monte Carlo a second time, get the probability of a
+good prefix given the answer, at even odds before it: 1 - e after yes and e after no.
+
+Controls. Algorithm 1 redoes erased tokens by argmax and does not verify them; "drawn" is the same
+without the redo. Greedy decoding always returns one string, a right one here: it bounds what
+argmax alone buys, and as no sampler it is shown and not ranked.
 
 What is measured. A row that is given up counts as a wrong string. The distance to the target is
-that of the empirical law of all rows, so whatever is not balanced counts in full; `floor` is what as
-many draws of the target itself show on average. `skew` is the distance of the balanced strings
+that of the empirical law of all rows, so whatever is not balanced counts in full; `floor` is what
+as many draws of the target itself show on average. `skew` is the distance of the balanced strings
 alone. Calls are means per row asked for. The figures are in `who_wins_figures`.
 """
 
@@ -42,13 +46,14 @@ from triptych.inference import (
     vgb,
 )
 from triptych.inference.run import Result
+from triptych.inference.transforms import argmax
 from triptych.structures.dyck import Dyck
 from triptych.studies.study import Bench, Row, Scale, Settings, Study, Unit
 from triptych.studies.who_wins_figures import accuracy_figure, law_figure
 from triptych.verifiers.noisy import Flipped
 
 TYPES, OPEN = (0.2, 0.8), 0.5  # of the brackets, as in the thesis
-RESTARTS = 24  # of VGB's walk when the node it returns is no leaf
+WALK = 1  # VGB returns a node after 1..WALK · length² steps, alike
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class WhoWins(Settings):
     points   settings of every algorithm that are run, from the cheapest
     """
 
-    seeds: int = 6
+    seeds: int = 5
     length: int = 8
     leak: float = 0.3
     errors: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.3)
@@ -187,6 +192,10 @@ def _ancestral(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng)
     return ancestral.sample(decoder, value, length=length, rng=rng)
 
 
+def _greedy(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
+    return ancestral.sample(decoder, value, length=length, transform=argmax, rng=rng)
+
+
 def _rejection(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
     return rejection.sample(decoder, value, length=length, attempts=knob, rng=rng)
 
@@ -195,9 +204,11 @@ def _tokenwise(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng)
     return tokenwise.sample(decoder, value, length=length, tries=knob, rng=rng)
 
 
-def _backtracking(stride: int) -> Callable[[Decoder, Value, int, int, Rng], Result]:
+def _backtracking(
+    stride: int, *, redo: bool = True
+) -> Callable[[Decoder, Value, int, int, Rng], Result]:
     return lambda decoder, value, length, knob, rng: backtracking.sample(
-        decoder, value, length=length, quota=knob, stride=stride, rng=rng
+        decoder, value, length=length, quota=knob, stride=stride, redo_argmax=redo, rng=rng
     )
 
 
@@ -216,7 +227,7 @@ def _particles(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng)
 
 
 def _first_leaf(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
-    return vgb.sample(decoder, value, length=length, steps=knob, rng=rng)
+    return vgb.sample(decoder, value, length=length, steps=knob, lazy=False, rng=rng)
 
 
 def _uniform_node(decoder: Decoder, value: Value, length: int, knob: int, rng: Rng) -> Result:
@@ -224,16 +235,21 @@ def _uniform_node(decoder: Decoder, value: Value, length: int, knob: int, rng: R
         decoder,
         value,
         length=length,
-        steps=knob,
+        steps=WALK * length**2,
         returns="uniform",
-        restarts=RESTARTS,
+        restarts=knob - 1,
+        lazy=False,
         rng=rng,
     )
 
 
+# Knobs: attempts, candidates n, tries of a token, the quota Q, particles; steps of the walk to its
+# first leaf, and walks until a uniform node of one is a leaf. Walks are not lazy: to stay costs no
+# call, and changes neither the first leaf nor the walk's law averaged over time.
 _DOUBLING = (1, 2, 4, 8, 16, 32)
 ALGORITHMS: dict[str, Algorithm] = {
     "ancestral": Algorithm(_ancestral, (1,)),
+    "greedy": Algorithm(_greedy, (1,)),
     "rejection": Algorithm(_rejection, _DOUBLING),
     "best of n": Algorithm(_best, _DOUBLING),
     "blocks of 2": Algorithm(_blocks(2), _DOUBLING),
@@ -241,10 +257,11 @@ ALGORITHMS: dict[str, Algorithm] = {
     "tokenwise": Algorithm(_tokenwise, _DOUBLING),
     "Alg. 1, B = 2": Algorithm(_backtracking(2), _DOUBLING),
     "Alg. 1, B = 4": Algorithm(_backtracking(4), _DOUBLING),
-    "particles": Algorithm(_particles, _DOUBLING),
-    "soft particles": Algorithm(_particles, _DOUBLING, soft=True),
-    "VGB, leaf": Algorithm(_first_leaf, (16, 32, 64, 128, 256, 512), soft=True),
-    "VGB, node": Algorithm(_uniform_node, (16, 32, 64, 128), soft=True),
+    "Alg. 1, drawn": Algorithm(_backtracking(4, redo=False), _DOUBLING),
+    "SMC, yes/no": Algorithm(_particles, _DOUBLING),
+    "SMC, soft": Algorithm(_particles, _DOUBLING, soft=True),
+    "VGB, leaf": Algorithm(_first_leaf, (16, 32, 64, 128, 256), soft=True),
+    "VGB, node": Algorithm(_uniform_node, (1, 4, 16), soft=True),
 }
 
 
@@ -344,7 +361,7 @@ def expected_distance(probs: Float[Tensor, " outcomes"], n: int) -> float:
 
 STUDY = Study(
     name="who_wins",
-    about="Which guided algorithm is best, by how often its verifier errs and what calls it may use?",
+    about="Which guided algorithm wins, at which error rate of its verifier and budget of calls?",
     settings={
         Scale.SMOKE: WhoWins(seeds=1, length=4, errors=(0.0, 0.2), strings=40, points=2),
         Scale.LAPTOP: WhoWins(),
