@@ -153,11 +153,14 @@ def exact_laws(model, noisy):
     yes = noisy.log_value(table.sequences) == 0
     accepted = float(table.log_probs.exp()[yes].sum())
     tilted = table.tilt(noisy.log_value)
-    balanced = {tuple(x) for x in table.sequences[model.dyck.completable(table.sequences)].tolist()}
+    probs, good = table.log_probs.exp(), model.dyck.completable(table.sequences)
+    answers = [noisy.log_value(table.sequences[:, :t]) == 0 for t in range(1, 5)]
+    smooth = torch.stack(answers).all(0)
+    balanced = {tuple(x) for x in table.sequences[good].tolist()}
     laws, values = who_wins.tabulated(model, 4), who_wins.tabulated_value(noisy, 4, 4)
 
-    def printed(stride, redo=True):
-        law = backtracking.law(laws, values, 4, 2, stride, redo_argmax=redo)
+    def printed(stride):
+        law = backtracking.law(laws, values, 4, 2, stride)
         return sum(q for x, q in law.items() if x in balanced)
 
     return {
@@ -168,7 +171,9 @@ def exact_laws(model, noisy):
         ("blocks of 4", 2): mass_on_balanced(blocks.law(table, noisy, 4, 2), model),
         ("Alg. 1, B = 2", 2): printed(2),
         ("Alg. 1, B = 4", 2): printed(4),
-        ("Alg. 1, drawn", 2): printed(4, redo=False),
+        # one refusal erases everything, and the second string is drawn without a question
+        ("Alg. 1, drawn", 1): float(probs[smooth & good].sum())
+        + float(probs[~smooth].sum()) * mass_on_balanced(table, model),
     }
 
 
@@ -250,6 +255,7 @@ def point(algorithm, knob, calls, accuracy, *, seed=0, error=0.0, asked=1.0, dis
         "accuracy": accuracy,
         "distance": 1 - accuracy if distance is None else distance,
         "floor": 0.01,
+        "length": 4,
     }
 
 
@@ -275,7 +281,7 @@ def test_winners_by_hand():
         ROWS, measure="accuracy", cost="verifier_calls", budgets=(2.0, 60.0, 1.0)
     )
     assert [(w.budget, w.algorithm) for w in asked] == [(2.0, "B"), (60.0, "B")]
-    assert who_wins_figures.winners([], measure="accuracy") == []
+    assert who_wins_figures.winners([], measure="accuracy", budgets=(9.0,)) == []
     better = [*ROWS, point("greedy", 1, 1.0, 1.0)]
     assert who_wins_figures.winners(better, measure="accuracy", budgets=(40.0,)) == found[2:]
 
@@ -301,15 +307,20 @@ def test_ties_are_paired_by_seed():
 
 def test_the_sentence_joins_rates_with_the_same_winner():
     rows = [
-        point(name, 1, 5.0, accuracy, error=error)
-        for error, best in ((0.0, "A"), (0.05, "B"), (0.3, "B"))
-        for name, accuracy in (("A", 0.7), ("B", 0.8 if best == "B" else 0.6))
+        point(name, 1, 5.0 + ord(name), accuracy, error=error)
+        for error, scores in (
+            (0.0, {"A": 0.8, "B": 0.8, "C": 0.7}),
+            (0.05, {"A": 0.5, "B": 0.6, "C": 0.6}),
+            (0.1, {"A": 0.5, "B": 0.6, "C": 0.5}),
+            (0.3, {"A": 0.4, "B": 0.4, "C": 0.4}),
+        )
+        for name, accuracy in scores.items()
     ]
-    told = who_wins_figures.winners(rows, measure="accuracy", budgets=(20.0,))
-    assert who_wins_figures.sentence(told, "most accurate", "generator calls") == (
-        "Within 20 generator calls a string the most accurate is A at 0 % errors and B at 5 to 30 %"
+    told = who_wins_figures.winners(rows, measure="accuracy", budgets=(90.0,))
+    assert who_wins_figures.sentence(told, "best") == (
+        "the best is A or B at 0 % errors, B at 5 to 10 % and A or one of 2 others at 30 %"
     )
-    assert who_wins_figures.sentence([], "best", "calls") == "Nothing was run yet"
+    assert who_wins_figures.sentence([], "best") == "nobody is the best yet"
 
 
 def test_the_figures_say_what_the_rows_say():
@@ -318,7 +329,24 @@ def test_the_figures_say_what_the_rows_say():
     units = [unit for unit in who_wins.units(settings) if unit.parameters["algorithm"] in names]
     rows = [row for unit in units for row in who_wins.run(unit, Bench())]
     assert len(rows) == 2 * (1 + 2 + 2)
-    right, law = (figure(rows) for figure in who_wins.STUDY.figures)
+    best, right, law = (figure(rows) for figure in who_wins.STUDY.figures)
+    assert [len(panel.series) for panel in best.panels] == [3, 4, 4]
+    line = next(s for s in best.panels[0].series if s.label == "tokenwise")
+    assert line.x == (0.0, 20.0)
+    assert line.y == tuple(
+        100
+        * max(
+            row["accuracy"]
+            for row in rows
+            if row["algorithm"] == "tokenwise"
+            and row["error"] == error
+            and row["generator_calls"] <= 16  # four strings of 4 tokens
+        )
+        for error in (0.0, 0.2)
+    )
+    nearest = next(s for s in best.panels[1].series if s.label == "best of n")
+    mine = [row for row in rows if row["algorithm"] == "best of n" and row["error"] == 0]
+    assert nearest.y[0] == min(row["distance"] for row in mine)
     assert [len(panel.series) for panel in right.panels] == [3, 3, 2, 2]  # nobody asks in ancestral
     assert [len(panel.series) for panel in law.panels] == [4, 4]
     assert law.panels[0].series[-1].y[0] == rows[0]["floor"]
@@ -326,9 +354,11 @@ def test_the_figures_say_what_the_rows_say():
     mine = [row for row in rows if row["algorithm"] == "best of n" and row["error"] == 0]
     assert drawn.y == tuple(100 * row["accuracy"] for row in mine)
     assert drawn.x == (4.0, 8.0)
-    told = who_wins_figures.winners(rows, measure="accuracy", budgets=(20.0,))
-    assert all(winner.algorithm in right.title for winner in told)
-    for figure in (right, law):
+    told = who_wins_figures.winners(rows, measure="accuracy", budgets=(16.0,))
+    assert best.title.startswith("Within 16 generator calls")
+    assert right.title.startswith("Within 128 generator calls")
+    assert all(winner.algorithm in best.title for winner in told)
+    for figure in (best, right, law):
         assert to_svg(figure).startswith("<svg")
     for figure in who_wins.STUDY.figures:
         assert to_svg(figure([])).startswith("<svg")

@@ -79,19 +79,24 @@ def sample(
     budget = _budgets(run, run.every_row(), steps, returns)
     active = torch.nonzero(~run.finished())[:, 0]
     while len(active):
-        walk.step(active, lazy=lazy)
-        taken[active] += 1
-        total[active] += 1
-        leaf = walk.tree.leaf[walk.node[active]]
-        over = taken[active] >= budget[active]
-        done = leaf if returns == "leaf" else over & leaf
-        again = over & ~leaf & (begun[active] < restarts)
-        walk.restart(active[again])
-        begun[active[again]] += 1
-        taken[active[again]] = 0
-        if returns == "uniform" and again.any():
-            budget[active[again]] = _budgets(run, active[again], steps, returns)
-        active = active[~(done | (over & ~again))]
+        rows = walk.ready(active)
+        walk.step(rows, lazy=lazy)
+        taken[rows] += 1
+        total[rows] += 1
+        leaf = walk.tree.leaf[walk.node[rows]]
+        over = taken[rows] >= budget[rows]
+        ended = leaf if returns == "leaf" else over & leaf
+        again = rows[over & ~leaf & (begun[rows] < restarts)]
+        if len(again):
+            walk.restart(again)
+            begun[again] += 1
+            taken[again] = 0
+            budget[again] = _budgets(run, again, steps, returns)
+        ended = ended | (over & (taken[rows] > 0))
+        if ended.any():
+            open_rows = torch.ones_like(run.start, dtype=torch.bool)
+            open_rows[rows[ended]] = False
+            active = active[open_rows[active]]
     run.notes |= {
         "steps": total,
         "restarts": begun,
@@ -126,10 +131,22 @@ class _Walk:
         self.node = self.root.clone()
         self.cut_mass = torch.zeros(run.batch, dtype=torch.float64, device=self.root.device)
 
+    def ready(self, active: Int[Tensor, " active"]) -> Int[Tensor, " rows"]:
+        """Rows that know where they may go.
+
+        Asking about a few nodes costs a network nearly as much as asking about many: rows at new
+        nodes wait until they are most of those that walk, and then all of them are asked about.
+        """
+        known = self.tree.known[self.node[active]]
+        rows = active[known]
+        if 2 * len(rows) > len(active):
+            return rows
+        self._look(active[~known])
+        return active
+
     def step(self, rows: Int[Tensor, " rows"], *, lazy: bool) -> None:
         """One move of every row."""
         tree, run = self.tree, self.run
-        self._look(rows[~tree.known[self.node[rows]]])
         stuck = rows[tree.stuck(self.node[rows])]
         if len(stuck):
             prompt = run.decoder.tokens[stuck[0], : int(run.start[stuck[0]])].tolist()

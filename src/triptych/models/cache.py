@@ -82,9 +82,10 @@ class CachedDecoder(Prefixes):
             self._run_to(self._lengths[rows], rows)
 
     def _run_to(self, lengths: Int[Tensor, " rows"], rows: Int[Tensor, " rows"]) -> None:
-        """Run the slots of the rows' first `lengths` tokens: common beginnings once."""
-        most = _SLOTS_ON_A_CPU if rows.device.type == "cpu" else _SLOTS_ON_A_GPU
-        if len(rows) * (int(lengths.max()) + 1) > most // 4:
+        """Run the slots of the rows' first `lengths` tokens; on a CPU, common beginnings once."""
+        on_cpu = rows.device.type == "cpu"
+        most = _SLOTS_ON_A_CPU if on_cpu else _SLOTS_ON_A_GPU
+        if on_cpu and len(rows) * (int(lengths.max()) + 1) > most // 4:
             self._share(lengths, rows, worth=most // 4)
         pending = lengths + 1 - self._known[rows]
         # Rows with equally much to run stand together, so that few slots are run in vain.
@@ -214,7 +215,8 @@ class _Places(NamedTuple):
         scale: float,
     ) -> Float[Tensor, "rows heads t head_width"]:
         """Σ_j P_ij v_j over the slots of the cache; scattered rows are copied some at a time."""
-        size = len(query) if isinstance(self.rows, slice) else _ROWS_COPIED
+        copied = not isinstance(self.rows, slice) and not query.is_cuda
+        size = _ROWS_COPIED if copied else len(query)
         mixed = []
         for first in range(0, len(query), size):
             part = slice(first, first + size)

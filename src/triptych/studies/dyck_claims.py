@@ -14,6 +14,7 @@ from triptych.studies.dyck_tables import (
     judge_strides,
     judge_unseen,
 )
+from triptych.studies.judging import without_nan
 from triptych.studies.study import Claim, Row
 
 
@@ -26,6 +27,7 @@ _LM: Row = {
     "kind": "lm",
     "in_accuracy": 1.0,
     "out_accuracy": 0.94,
+    "in_errors": 0,
     "out_errors": 600,
     "prompts": 10_000,
 }
@@ -85,19 +87,22 @@ _DIVERSE = _networks(_diverse(1.0, 4, 6), _diverse(1.0, 0, 6), _diverse(0.9, 0, 
 CLAIMS = [
     Claim(
         "li.dyck-lm",
-        judge_language_model,
-        [_networks(_LM | {"in_accuracy": 0.9}), _networks(_LM | {"out_accuracy": 1.01})],
+        without_nan(judge_language_model),
+        [
+            _networks(_LM | {"in_accuracy": 0.9}),
+            _networks(_LM | {"in_errors": 60, "out_errors": 20}),
+        ],
         _networks(_LM),
     ),
     Claim(
         "li.verifier-dyck",
-        judge_probe,
+        without_nan(judge_probe),
         [_networks(_PROBE | {"accuracies": [0.8, 0.82]})],
         _networks(_PROBE),
     ),
     Claim(
         "li.tab-3.1",
-        judge_strides,
+        without_nan(judge_strides),
         [
             _networks(
                 _stride("nucleus", 0, 0.33), _stride("erased", 1, 0.34), _stride("erased", 8, 0.2)
@@ -110,7 +115,7 @@ CLAIMS = [
     ),
     Claim(
         "li.tab-3.2",
-        judge_quotas,
+        without_nan(judge_quotas),
         [
             _networks(_stride("nucleus", 0, 0.95), _quota(1, 2, 0.42), _quota(4, 6, 0.92)),
             _networks(_stride("nucleus", 0, 0.33), _quota(1, 2, 0.95), _quota(4, 6, 0.92)),
@@ -119,7 +124,7 @@ CLAIMS = [
     ),
     Claim(
         "li.tab-3.3",
-        judge_unseen,
+        without_nan(judge_unseen),
         [
             _networks(
                 _count(0.9, 0, 170), _count(0.9, 4, 180), _count(1.0, 0, 460), _count(1.0, 4, 200)
@@ -132,19 +137,19 @@ CLAIMS = [
     ),
     Claim(
         "li.fig-3.1",
-        judge_picture,
+        without_nan(judge_picture),
         [_networks(_PICTURE | {"agreement": 0.6})],
         _networks(_PICTURE),
     ),
     Claim(
         "li.tab-3.4",
-        judge_necessary,
+        without_nan(judge_necessary),
         [_networks(_quota(1, 2, 0.42, plain=0.6), _quota(4, 6, 0.92))],
         _networks(_quota(1, 2, 0.42), _quota(4, 6, 0.92)),
     ),
     Claim(
         "li.fig-3.2",
-        judge_remaining,
+        without_nan(judge_remaining),
         [
             _networks(_count(0.9, 4, 180, error_kinds={"too_late": 100, "wrong_close": 80})),
             _networks(_count(0.9, 4, 180, quota_used_up=90)),
@@ -153,13 +158,13 @@ CLAIMS = [
     ),
     Claim(
         "li.tab-3.5",
-        judge_diversity,
+        without_nan(judge_diversity),
         [_networks(_diverse(1.0, 4, 3), _diverse(1.0, 0, 6), _diverse(0.9, 0, 5))],
         _DIVERSE,
     ),
     Claim(
         "li.tab-3.16",
-        judge_redo,
+        without_nan(judge_redo),
         [_networks(_count(0.9, 4, 180), _count(0.9, 4, 150, redo_argmax=False))],
         _REDO,
     ),

@@ -1,14 +1,16 @@
 """What the rows of `dyck_backtracking` decide: the judges and figures of [li, 3.2.1].
 
 A trained network is one trial: every number is a mean over networks with a t interval, and every
-comparison is paired within a network. One network alone leaves a comparison UNDECIDED.
+comparison is paired within a network. One network alone leaves a comparison UNDECIDED. Networks
+differ in their errors by more than a factor of ten, so errors are compared by their ratio.
 """
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from triptych.core.estimates import Estimate, Outcome, above, mean
+from triptych.core.estimates import Estimate, Outcome, above, below, mean
 from triptych.studies.judging import all_of, rows_of
 from triptych.studies.study import Row, Rows, Verdict
 
@@ -44,6 +46,26 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate:
     return mean([first[seed] - second[seed] for seed in first if seed in second])
 
 
+def fewer(first: Mapping[int, float], second: Mapping[int, float]) -> Estimate:
+    """log(errors of first / errors of second) within each network; ½ is added to every count."""
+    shared = [seed for seed in first if seed in second]
+    return mean([math.log((first[seed] + 0.5) / (second[seed] + 0.5)) for seed in shared])
+
+
+def pooled(parts: Sequence[int], wholes: Sequence[int]) -> Estimate:
+    """Σ parts / Σ wholes over networks, with a jackknife interval.
+
+    Worked value: 1 of 2 and 3 of 4 make 4 of 6; leaving out one leaves ¾ and ½.
+    """
+    part, whole, n = sum(parts), sum(wholes), len(wholes)
+    if n < 2:
+        return mean([part / whole])
+    without = [(part - a) / (whole - b) for a, b in zip(parts, wholes, strict=True)]
+    spread = mean([n * part / whole - (n - 1) * value for value in without])
+    reach = spread.half_width
+    return Estimate(part / whole, part / whole - reach, part / whole + reach, n, spread.confidence)
+
+
 def _shown(values: Mapping[int, float]) -> float:
     return sum(values.values()) / len(values)
 
@@ -54,7 +76,7 @@ def judge_language_model(rows: Rows) -> Verdict:
     if not mine:
         return NOTHING
     inside, outside = by_network(mine, "in_accuracy"), by_network(mine, "out_accuracy")
-    drop = paired(inside, outside)
+    more = fewer(by_network(mine, "out_errors"), by_network(mine, "in_errors"))
     level = _shown(inside)
     measured = {
         "in_distribution": level,
@@ -63,7 +85,7 @@ def judge_language_model(rows: Rows) -> Verdict:
         "published_errors_of_10000": 240,
         "errors": sum(row["out_errors"] for row in mine) / len(mine),
         "prompts": mine[0]["prompts"],
-        "drop": [drop.value, drop.low, drop.high],
+        "log_ratio_of_errors": [more.value, more.low, more.high],
     }
     because = (
         f"{100 * level:.2f} % right in distribution, {100 * _shown(outside):.2f} % out of it: "
@@ -72,7 +94,7 @@ def judge_language_model(rows: Rows) -> Verdict:
     )
     if not level >= 0.99:
         return Verdict(Outcome.FAILS, "not right in distribution: " + because, measured)
-    return Verdict(above(drop, 0.0), because, measured)
+    return Verdict(above(more, 0.0), because, measured)
 
 
 def judge_probe(rows: Rows) -> Verdict:
@@ -163,7 +185,7 @@ def judge_unseen(rows: Rows) -> Verdict:
     outcomes, measured, said = [], {}, []
     for top_p, values in published.items():
         plain, guided = _errors(rows, top_p, 0), _errors(rows, top_p, quota)
-        outcomes.append(above(paired(plain, guided), 0.0))
+        outcomes.append(below(fewer(guided, plain), 0.0))
         measured[f"top_p = {top_p}"] = {
             "plain": _shown(plain),
             "Algorithm 1": _shown(guided),
@@ -193,7 +215,7 @@ def judge_redo(rows: Rows) -> Verdict:
         f"{_shown(redone):.1f} errors with the argmax redo, {_shown(sampled):.1f} without, of "
         f"{mine[0]['prompts']} (published 179.4 and 245.8 of 10,000)"
     )
-    return Verdict(above(paired(sampled, redone), 0.0), because, measured)
+    return Verdict(below(fewer(redone, sampled), 0.0), because, measured)
 
 
 def judge_picture(rows: Rows) -> Verdict:
@@ -275,7 +297,7 @@ def _remaining(rows: Rows, *, verify_redone: bool) -> tuple[Estimate, Estimate, 
     """Shares of wrong closings and of used-up quotas among the errors of Algorithm 1."""
     counts: dict[int, list[int]] = {}
     for row in rows_of(rows, "unseen"):
-        printed = row["redo_argmax"] and not row["into_prompt"]
+        printed = row["redo_argmax"] and not row["into_prompt"] and row["top_p"] == 0.9
         if row["quota"] and printed and row["verify_redone"] is verify_redone and row["errors"]:
             kinds, found = row["error_kinds"], counts.setdefault(row["seed"], [0, 0, 0])
             found[0] += kinds.get("wrong_close", 0) + kinds.get("unmatched_close", 0)
@@ -283,9 +305,8 @@ def _remaining(rows: Rows, *, verify_redone: bool) -> tuple[Estimate, Estimate, 
             found[2] += row["errors"]
     if not counts:
         return None
-    wrong = mean([found[0] / found[2] for found in counts.values()])
-    used = mean([found[1] / found[2] for found in counts.values()])
-    return wrong, used, sum(found[2] for found in counts.values())
+    wrong, used, errors = (list(column) for column in zip(*counts.values(), strict=True))
+    return pooled(wrong, errors), pooled(used, errors), sum(errors)
 
 
 def judge_diversity(rows: Rows) -> Verdict:

@@ -1,7 +1,8 @@
 """Pieces that judges and figures share: rows of one kind, equalities, differences, means."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from triptych.core.estimates import Estimate, Outcome, mean
 from triptych.studies.figures import Kind, Series
@@ -59,3 +60,25 @@ def mean_series(
     ends = [(max(0.0, e.low), min(most, e.high)) if e.n > 1 else (e.value, e.value) for e in found]
     low, high = ([factor * end[side] for end in ends] for side in (0, 1))
     return Series(label, kind, places, [factor * e.value for e in found], low, high)
+
+
+def without_nan(judge: Callable[[Rows], Verdict]) -> Callable[[Rows], Verdict]:
+    """The judge, on rows that are all numbers: one nan anywhere leaves it UNDECIDED."""
+
+    def judged(rows: Rows) -> Verdict:
+        for row in rows:
+            for name, value in row.items():
+                if _has_nan(value):
+                    because = f"{name} of a row of kind {row['kind']} is not a number"
+                    return Verdict(Outcome.UNDECIDED, because)
+        return judge(rows)
+
+    return judged
+
+
+def _has_nan(value: Any) -> bool:
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, list | tuple):
+        return any(_has_nan(item) for item in value)
+    return False

@@ -49,7 +49,7 @@ from triptych.inference.run import Result
 from triptych.inference.transforms import argmax
 from triptych.structures.dyck import Dyck
 from triptych.studies.study import Bench, Row, Scale, Settings, Study, Unit
-from triptych.studies.who_wins_figures import accuracy_figure, law_figure
+from triptych.studies.who_wins_figures import accuracy_figure, law_figure, winners_figure
 from triptych.verifiers.noisy import Flipped
 
 TYPES, OPEN = (0.2, 0.8), 0.5  # of the brackets, as in the thesis
@@ -369,5 +369,5 @@ STUDY = Study(
     },
     units=units,
     run=run,
-    figures=[accuracy_figure, law_figure],
+    figures=[winners_figure, accuracy_figure, law_figure],
 )
