@@ -11,10 +11,10 @@ from pathlib import Path
 
 import torch
 
+from triptych.core.decoders import RecomputingDecoder
 from triptych.core.laws import check_structure
 from triptych.core.randomness import TorchRng
 from triptych.lab.discovery import package_examples
-from triptych.core.decoders import RecomputingDecoder
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Shape

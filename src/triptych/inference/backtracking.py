@@ -107,6 +107,7 @@ def law(
     found: dict[tuple[int, ...], float] = {}
 
     def follow(s: tuple[int, ...], q: int, until: int, mass: float) -> None:
+        """From s with q backtracks left, positions before `until` by argmax."""
         if over(s):
             found[s] = found.get(s, 0.0) + mass
             return
@@ -142,13 +143,21 @@ def examples() -> dict[str, OneShot]:
     p, verifier = Table.random(vocab_size=2, length=4, seed=3), _NoTwoAlike()
 
     def case(
-        quota: int, stride: int, redo: bool, *, verify: bool = False, end: int | None = None
+        quota: int,
+        stride: int,
+        redo: bool,
+        *,
+        verify: bool = False,
+        end: int | None = None,
+        length: int = 4,
     ) -> OneShot:
+        """`sample` with these options, and the law of the recursion."""
+
         def one(rng: Rng) -> tuple[int, ...]:
             result = sample(
                 RecomputingDecoder(p, 1),
                 verifier,
-                length=4,
+                length=length,
                 quota=quota,
                 stride=stride,
                 redo_argmax=redo,
@@ -161,7 +170,7 @@ def examples() -> dict[str, OneShot]:
         wanted = law(
             p,
             verifier,
-            4,
+            length,
             quota,
             stride,
             redo_argmax=redo,
@@ -173,7 +182,7 @@ def examples() -> dict[str, OneShot]:
     return {
         "quota 2, stride 2": case(2, 2, True),
         "quota 1, stride 3": case(1, 3, True),
-        "no redo": case(2, 2, False),
+        "no redo": case(2, 2, False, length=3),
         "quota 0 is the model": OneShot(case(0, 1, True).attempt, p.as_dict()),
         "redone tokens verified": case(3, 2, True, verify=True),
         "with an end token": case(2, 2, True, end=1),

@@ -176,6 +176,7 @@ def law(
         return [(y, weight * value(y) / value(x), q) for y, q in zip(longer, probs, strict=True)]
 
     def follow(cloud: tuple[tuple[int, ...], ...], weights: tuple[float, ...], mass: float) -> None:
+        """From these particles with these weights, reached with probability `mass`."""
         choices = [options(x, w) for x, w in zip(cloud, weights, strict=True)]
         if all(
             choice == [(x, w, 1.0)] for choice, x, w in zip(choices, cloud, weights, strict=True)
@@ -218,6 +219,7 @@ def examples() -> dict[str, OneShot]:
     verifier = _Soft()
 
     def case(length: int, n: int, ess: float, end: int | None = None) -> OneShot:
+        """`sample` with these options, and the law of the recursion."""
         p = Table.random(vocab_size=2, length=length, seed=4)
 
         def one(rng: Rng) -> tuple[int, ...] | None:

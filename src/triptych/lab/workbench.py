@@ -22,7 +22,7 @@ import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -244,7 +244,8 @@ def run_task(task: Task, study: Study | None = None) -> Ended:
         seconds = time.perf_counter() - started
         gc.collect()
         if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
+            with suppress(RuntimeError):  # after a fault on the device every call raises it again
+                torch.cuda.empty_cache()
         return Ended(task.key, None, "\n".join(lines[-_ERROR_LINES:]), seconds)
     return Ended(task.key, rows, None, time.perf_counter() - started)
 
