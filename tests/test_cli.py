@@ -118,7 +118,18 @@ def test_list_and_env():
     assert "threads" in run("env").stdout
 
 
-COMMANDS = ("verify", "reproduce", "run", "claims", "report", "export", "import", "list", "env")
+COMMANDS = (
+    "verify",
+    "reproduce",
+    "run",
+    "claims",
+    "report",
+    "export",
+    "import",
+    "list",
+    "env",
+    "trace",
+)
 
 
 def test_help_is_instant_and_has_examples():
