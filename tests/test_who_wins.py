@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.divergences import expected_distance
 from triptych.core.protocols import Density, NextToken, Value
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
@@ -126,12 +127,12 @@ def test_expected_distance_by_enumeration(probs, n):
     for draws in itertools.product(range(len(probs)), repeat=n):
         gaps = (abs(draws.count(k) / n - p) for k, p in enumerate(probs))
         wanted += math.prod(probs[k] for k in draws) * 0.5 * sum(gaps)
-    found = who_wins.expected_distance(torch.tensor(probs, dtype=torch.float64), n)
+    found = expected_distance(torch.tensor(probs, dtype=torch.float64), n)
     assert found == pytest.approx(wanted, abs=1e-12)
 
 
 def test_expected_distance_of_what_is_certain():
-    assert who_wins.expected_distance(torch.tensor([1.0, 0.0]).double(), 7) == 0.0
+    assert expected_distance(torch.tensor([1.0, 0.0]).double(), 7) == 0.0
 
 
 # ------------------------------------------------------------------ the algorithms

@@ -350,4 +350,6 @@ def refused_prefixes(
         first += len(result.lengths)
     longest = max((len(row) for row in found), default=0)
     padded = [row + [PAD] * (longest - len(row)) for row in found]
-    return torch.tensor(padded, dtype=torch.long, device=prefixes.device).reshape(-1, longest)
+    return torch.tensor(padded, dtype=torch.long, device=prefixes.device).reshape(
+        len(found), longest
+    )

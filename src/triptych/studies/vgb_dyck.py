@@ -8,7 +8,6 @@ compared with the exact law it aims at, the network's own law given a right stri
 distinct right strings and total variation, against the questions it asked.
 """
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -19,6 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import PAD
+from triptych.core.divergences import expected_distance
 from triptych.core.randomness import TorchRng
 from triptych.inference import (
     ancestral,
@@ -259,14 +259,6 @@ def _measured(
         **per_string,
         "seconds": sum(cost["seconds"] for cost in costs),
     }
-
-
-def expected_distance(probs: Float[Tensor, " outcomes"], n: int) -> float:
-    """The total variation that n exact draws have on average, by the normal approximation.
-
-    E|count/n - p| ≈ √(2 p (1 - p) / π n). Worked value: fair coins, n = 100: ½ · 2 · √(½ / 100π).
-    """
-    return 0.5 * float((2 * probs * (1 - probs) / (math.pi * n)).sqrt().sum())
 
 
 _LOOKS: dict[str, Kind] = {

@@ -20,7 +20,6 @@ as many draws of the target itself show on average. `skew` is the distance of th
 alone. Calls are means per row asked for. The figures are in `who_wins_figures`.
 """
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -31,6 +30,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.divergences import expected_distance
 from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, NextToken, Rng, Value
 from triptych.core.table import all_sequences, places
@@ -343,20 +343,6 @@ def measured(result: Result, target: Target) -> Row:
         "skew_floor": None if good == 0 else expected_distance(probs, good),
         "distinct": int((counts > 0).sum()),
     }
-
-
-def expected_distance(probs: Float[Tensor, " outcomes"], n: int) -> float:
-    """Mean total variation between a law and the frequencies of n draws from it, exactly.
-
-    De Moivre: E|K - np| = 2 m C(n, m) p^m (1 - p)^(n - m + 1) with m = ⌊np⌋ + 1, for K binomial.
-    Worked value: one toss of a fair coin is always ½ away; the mean over two tosses is ¼.
-    """
-    p = probs[(probs > 0) & (probs < 1)].double()
-    m = (n * p).floor() + 1
-    whole = torch.tensor(float(n), dtype=torch.float64)
-    choose = torch.lgamma(whole + 1) - torch.lgamma(m + 1) - torch.lgamma(whole - m + 1)
-    logs = math.log(2) + m.log() + choose + m * p.log() + (n - m + 1) * torch.log1p(-p)
-    return float(0.5 * logs.exp().sum() / n)
 
 
 STUDY = Study(
