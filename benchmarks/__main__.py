@@ -1,6 +1,7 @@
-"""`python -m benchmarks [--readme]`: run, print a table, save results.json.
+"""`python -m benchmarks [--only PART] [--readme]`: run, print a table, save results.json.
 
-With --readme the table between the markers of README.md is replaced by the new one.
+With --only the rows of the other parts stay as they were saved. With --readme the table between the
+markers of README.md is replaced by the new one.
 """
 
 import argparse
@@ -8,6 +9,7 @@ import itertools
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -22,16 +24,30 @@ README = HERE.parent / "README.md"
 MARKED = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
 
 
+PARTS = {
+    "hmm": hmm.run,
+    "network": lambda: network.run("cpu"),
+    "guided": lambda: guided.run("cpu"),
+    "lab": lab.run,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=PARTS, help="run this part alone")
     parser.add_argument("--readme", action="store_true", help="update the table in README.md")
-    update = parser.parse_args().readme
+    asked = parser.parse_args()
+    update = asked.readme
     torch.set_num_threads(1)
     console = Console()
-    rows = []
-    for row in itertools.chain(hmm.run(), network.run("cpu"), guided.run("cpu"), lab.run()):
+    kept = {}
+    if asked.only and (HERE / "results.json").exists():
+        kept = {_name(row): row for row in json.loads((HERE / "results.json").read_text())["rows"]}
+    chosen = [PARTS[asked.only]] if asked.only else list(PARTS.values())
+    for row in itertools.chain.from_iterable(part() for part in chosen):
         console.print(" | ".join(readable(row)), highlight=False)
-        rows.append(row)
+        kept[_name(row)] = row
+    rows = list(kept.values())
     table = Table(box=None, header_style="bold")
     for title in ("what", "against", "ours", "theirs", "ratio", "bar"):
         table.add_column(title)
@@ -43,6 +59,10 @@ def main() -> None:
     if update:
         text = README.read_text()
         README.write_text(MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], text))
+
+
+def _name(row: dict[str, Any]) -> tuple[str, str]:
+    return row["what"], row.get("peer", "")
 
 
 if __name__ == "__main__":

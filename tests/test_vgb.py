@@ -182,13 +182,15 @@ def test_uncut_models_say_so():
     assert (walk().notes["cut_mass"] == 0).all()
 
 
-def test_nowhere_to_walk():
-    class Nothing:
+def test_a_row_with_nowhere_to_walk_stops_and_the_others_go_on():
+    class NothingAfterOne:
         def log_value(self, prefix):
-            return torch.full((len(prefix),), -torch.inf, dtype=torch.float64)
+            return torch.where(prefix[:, 0] == 1, -torch.inf, 0.0).double()
 
-    with pytest.raises(ValueError, match=r"value 0 to every token after the prompt \[0, 1\]"):
-        walk(value=Nothing(), rows=torch.tensor([0]))
+    result = walk(value=NothingAfterOne())  # the last prompt is 1, 1
+    assert result.notes["stuck"].tolist() == [False, False, False, True]
+    assert result.complete.tolist() == [True, True, True, False]
+    assert result.completions()[3] == ()
 
 
 def test_bad_options_are_answered_by_a_sentence():

@@ -62,7 +62,8 @@ def sample(
     share       rows with the same prompt share what they remember
     transform   the walk is on the transformed model: children outside its nucleus do not exist
 
-    notes: steps and restarts of every row, visited (nodes in memory, all rows together), cut_mass
+    notes: steps and restarts of every row, stuck (the value of everything after its prompt is 0, so
+    that there is nowhere to walk), visited (nodes in memory, all rows together), cut_mass
     (the most of the model's mass that the transform took away at a visited node of the row).
     A row whose walk never returned a leaf has complete = False.
     """
@@ -78,8 +79,15 @@ def sample(
     total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
     budget = _budgets(run, run.every_row(), steps, returns)
     active = torch.nonzero(~run.finished())[:, 0]
+    stuck = torch.zeros_like(run.start, dtype=torch.bool)
     while len(active):
         rows = walk.ready(active)
+        nowhere = walk.tree.stuck(walk.node[rows])
+        if nowhere.any():
+            stuck[rows[nowhere]] = True
+            rows, active = rows[~nowhere], active[~stuck[active]]
+            if len(rows) == 0:
+                continue
         walk.step(rows, lazy=lazy)
         taken[rows] += 1
         total[rows] += 1
@@ -100,6 +108,7 @@ def sample(
     run.notes |= {
         "steps": total,
         "restarts": begun,
+        "stuck": stuck,
         "visited": walk.tree.count,
         "cut_mass": walk.cut_mass,
     }
@@ -147,13 +156,6 @@ class _Walk:
     def step(self, rows: Int[Tensor, " rows"], *, lazy: bool) -> None:
         """One move of every row."""
         tree, run = self.tree, self.run
-        stuck = rows[tree.stuck(self.node[rows])]
-        if len(stuck):
-            prompt = run.decoder.tokens[stuck[0], : int(run.start[stuck[0]])].tolist()
-            raise ValueError(
-                f"the verifier gives value 0 to every token after the prompt {prompt} (row "
-                f"{int(stuck[0])}): there is nowhere to walk"
-            )
         here = self.node[rows]
         moves = tree.moves[here]
         first = 1 if lazy else 0

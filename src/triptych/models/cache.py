@@ -40,6 +40,7 @@ class CachedDecoder(Prefixes):
         super().__init__(batch, lm.vocab_size, lm.length, weight.device)
         self.lm = lm
         self._known = torch.zeros_like(self._lengths)  # slots that are filled
+        self._spent = [0]  # shared with forks
         # Zeros and not whatever stands in memory: 0 times nan would be nan.
         heads = (shape.layers, batch, shape.length, shape.heads, shape.head_width)
         self._keys = weight.new_zeros(heads, requires_grad=False)
@@ -60,6 +61,11 @@ class CachedDecoder(Prefixes):
         rows = self._asked(rows)
         self._run_pending(rows)
         return self._seen[rows, self._lengths[rows]]
+
+    @property
+    def slots_run(self) -> int:
+        """Tokens that went through the network so far, in this decoder, its origin and forks."""
+        return self._spent[0]
 
     def rollback(self, counts: Int[Tensor, " batch"]) -> None:
         """Erase the last `counts[b]` tokens of row b."""
@@ -143,6 +149,7 @@ class CachedDecoder(Prefixes):
                 mixed = places.attend(query, self._keys[layer], self._values[layer], scale)
             x = block.after(x, block.attention.join(mixed))
         places.store(self._states, x)
+        self._spent[0] += int((lengths + 1 - self._known[rows]).sum())
         self._known[rows] = lengths + 1
 
     def _symbols(

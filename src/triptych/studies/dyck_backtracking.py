@@ -8,9 +8,9 @@ picture of the states (Figure 3.1).
 
 Points where the source is silent, and what is done here: backtracking at error-inducing prefixes
 (3.1, 3.2) may erase the prefix itself, since most of the stride reaches beyond what was generated;
-the printed algorithm, which never does, is run beside it, and so is the authors' variant, in which
-redone tokens are verified too. The prefixes of these tables are fresh, not those that the probe
-was trained on.
+the printed algorithm, which never does, is run beside it, and so is a variant, nearer to the
+authors' program, in which redone tokens are verified too. The prefixes of these tables are fresh,
+not those that the probe was trained on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

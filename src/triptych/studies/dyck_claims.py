@@ -54,6 +54,14 @@ def _quota(quota: int, stride: int, accuracy: float, plain: float = 0.35) -> Row
     }
 
 
+def _quota_table(plain: float = 0.33, quota: float = 0.05, stride: float = 0.04) -> list[Row]:
+    """Accuracies that grow by `quota` with each backtrack and by `stride` with each token erased."""
+    return _networks(
+        _stride("nucleus", 0, plain),
+        *(_quota(q, b, 0.4 + quota * (q - 1) + stride * (b - 2)) for q in (1, 4) for b in (2, 6)),
+    )
+
+
 def _count(top_p: float, quota: int, errors: int, **more: Any) -> Row:
     return {
         "kind": "unseen",
@@ -77,7 +85,6 @@ def _diverse(top_p: float, quota: int, distinct: int) -> Row:
 _STRIDES = _networks(
     _stride("nucleus", 0, 0.33), _stride("erased", 1, 0.4), _stride("erased", 8, 0.8)
 )
-_QUOTAS = _networks(_stride("nucleus", 0, 0.33), _quota(1, 2, 0.42), _quota(4, 6, 0.92))
 _UNSEEN = _networks(
     _count(0.9, 0, 240), _count(0.9, 4, 180), _count(1.0, 0, 460), _count(1.0, 4, 200)
 )
@@ -117,10 +124,11 @@ CLAIMS = [
         "li.tab-3.2",
         without_nan(judge_quotas),
         [
-            _networks(_stride("nucleus", 0, 0.95), _quota(1, 2, 0.42), _quota(4, 6, 0.92)),
-            _networks(_stride("nucleus", 0, 0.33), _quota(1, 2, 0.95), _quota(4, 6, 0.92)),
+            _quota_table(plain=0.95),
+            _quota_table(stride=-0.05),
+            _quota_table(quota=-0.03),
         ],
-        _QUOTAS,
+        _quota_table(),
     ),
     Claim(
         "li.tab-3.3",

@@ -5,7 +5,9 @@ A network completes bracket prompts on which it tends to err. The value of a pre
 the network completes it rightly, is regressed on Monte-Carlo rollouts from the network's states;
 full strings are judged exactly. Every algorithm samples many completions of each prompt, and is
 compared with the exact law it aims at, the network's own law given a right string: accuracy,
-distinct right strings and total variation, against the questions it asked.
+distinct right strings and total variation, against what it costs the network. A verifier that reads
+states needs the network too: VGB asks about every child of a node and runs each of them, so tokens
+that were run are counted, not calls.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -158,7 +160,8 @@ def _hard_prompts(p: Mapping[str, Any], model: Trained, rng: TorchRng) -> Int[Te
     long_enough = mistakes.tokens[mistakes.lengths > short][:, :short]
     if len(long_enough) == 0:  # a network that never errs: any prompts will do
         long_enough = model.ood.sample(p["prompts"], rng)[:, :short]
-    return long_enough.unique(dim=0)[: p["prompts"]]
+    first = {tuple(row): place for place, row in reversed(list(enumerate(long_enough.tolist())))}
+    return long_enough[sorted(first.values())[: p["prompts"]]]  # each once, as they came
 
 
 class Target(NamedTuple):
@@ -229,7 +232,16 @@ def _measured(
 ) -> Row:
     """Accuracy, diversity and distance of what is sampled for the prompts, and its cost."""
     many = prompts.repeat_interleave(p["samples"], dim=0)
-    results = complete(model.lm, many, sampling, at_once=800)  # some algorithms fork each row
+    spent: list[int] = []
+
+    def counted(decoder: CachedDecoder) -> Result:
+        decoder.hidden_state()  # the prompts are run before the count begins
+        before = decoder.slots_run
+        result = sampling(decoder)
+        spent.append(decoder.slots_run - before)
+        return result
+
+    results = complete(model.lm, many, counted, at_once=800)  # some algorithms fork each row
     done = read(model.law, results)
     right = done.right.reshape(len(prompts), -1).tolist()
     strings = done.tokens.reshape(len(prompts), p["samples"], -1).tolist()
@@ -257,6 +269,7 @@ def _measured(
         "floor": sum(floors) / len(floors),
         "model_mass": sum(target.mass for target in targets) / len(targets),
         **per_string,
+        "network_tokens": sum(spent) / len(many),
         "seconds": sum(cost["seconds"] for cost in costs),
     }
 
@@ -282,7 +295,7 @@ def _curves(rows: Rows, column: str) -> list[Series]:
         points = []
         for budget in budgets:
             some = [r for r in mine if r["algorithm"] == name and r["budget"] == budget]
-            queries = sum(r["generator_calls"] for r in some) / len(some)
+            queries = sum(r["network_tokens"] for r in some) / len(some)
             points.append((queries, sum(r[column] for r in some) / len(some)))
         points.sort()
         if points:
@@ -294,7 +307,7 @@ def quality_figure(rows: Rows) -> Figure:
     """Accuracy and distance to the target against the model's cost."""
     mine = rows_of(rows, "algorithm")
     floor = sum(row["floor"] for row in mine) / max(1, len(mine))
-    x_label = "questions to the model, per string"
+    x_label = "tokens run through the network, per string"
     return Figure(
         "quality",
         "On a trained network with a trained value, what queries buy",

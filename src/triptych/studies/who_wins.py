@@ -260,8 +260,8 @@ ALGORITHMS: dict[str, Algorithm] = {
     "Alg. 1, drawn": Algorithm(_backtracking(4, redo=False), _DOUBLING),
     "SMC, yes/no": Algorithm(_particles, _DOUBLING),
     "SMC, soft": Algorithm(_particles, _DOUBLING, soft=True),
-    "VGB, leaf": Algorithm(_first_leaf, (16, 32, 64, 128, 256), soft=True),
-    "VGB, node": Algorithm(_uniform_node, (1, 4, 16), soft=True),
+    "VGB, leaf": Algorithm(_first_leaf, (16, 32, 64, 128, 256, 512, 1024), soft=True),
+    "VGB, node": Algorithm(_uniform_node, (1, 4, 16, 64), soft=True),
 }
 
 
