@@ -8,9 +8,10 @@
             redo the erased positions with argmax O(x ∘ s)
 
 Every row has a quota of its own. As printed, tokens that are redone are not verified;
-`verify_redone` verifies them too, which is nearer to the authors' program (it verifies a prefix before
-each draw, the prompt first and the last token never). Two departures from the print: where s has fewer
-than B tokens, exactly those that were erased are redone, not B; and a redo that reaches <eos> stops.
+`verify_redone` verifies them too, which is nearer to the authors' program (it verifies a prefix
+before each draw, the prompt first and the last token never). Two departures from the print: where s
+has fewer than B tokens, exactly those that were erased are redone, not B; and a redo that reaches
+<eos> stops there.
 """
 
 import torch

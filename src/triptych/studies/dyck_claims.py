@@ -55,7 +55,7 @@ def _quota(quota: int, stride: int, accuracy: float, plain: float = 0.35) -> Row
 
 
 def _quota_table(plain: float = 0.33, quota: float = 0.05, stride: float = 0.04) -> list[Row]:
-    """Accuracies that grow by `quota` with each backtrack and by `stride` with each token erased."""
+    """Accuracies that grow by `quota` with each backtrack and `stride` with each token erased."""
     return _networks(
         _stride("nucleus", 0, plain),
         *(_quota(q, b, 0.4 + quota * (q - 1) + stride * (b - 2)) for q in (1, 4) for b in (2, 6)),
