@@ -12,6 +12,7 @@ from triptych.core.estimates import Outcome, mean
 from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.table import Table, all_sequences
 from triptych.inference import rejection, tokenwise
+from triptych.inference.run import VerifierError
 from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, SomeZero
 from triptych.structures.parity import HiddenParity
 from triptych.structures.uniform import Uniform
@@ -34,6 +35,16 @@ class Halves:
 
     def log_value(self, prefix):
         return -math.log(2) * (prefix > 0).sum(-1).double()
+
+
+class Ones:
+    """`least` for a 0 and twice that for a 1, at the last token."""
+
+    def __init__(self, least):
+        self.least = least
+
+    def log_value(self, prefix):
+        return (self.least * (1 + prefix[:, -1].double())).log()
 
 
 # ------------------------------------------------------------------ the hidden string
@@ -224,6 +235,23 @@ def test_calls_pass_over_prefixes_without_mass():
     assert queries.tokenwise_calls(longer, SumsUpTo(2)) == pytest.approx(2)
 
 
+def test_a_value_above_one_stands_for_its_share_of_a_bound():
+    """One fair bit with V = 1, 2: ⅓ and ⅔, as with ½, 1, which alone can be sampled."""
+    bit = Table.of(Uniform(2, 1))
+
+    def one(value, rng):
+        decoder = RecomputingDecoder(bit, 1)
+        result = tokenwise.sample(decoder, value, length=1, accept="value", tries=1, rng=rng)
+        return result.completions()[0] if result.complete[0] else None
+
+    for value in (Ones(1.0), Ones(0.5)):
+        assert tokenwise.law(bit, value, accept="value").as_dict()[1,] == pytest.approx(2 / 3)
+    drawn = exact_law(lambda rng: one(Ones(0.5), rng)).probs
+    assert drawn == pytest.approx({None: 1 / 4, (0,): 1 / 4, (1,): 1 / 2})
+    with pytest.raises(VerifierError, match="at most 0"):
+        exact_law(lambda rng: one(Ones(1.0), rng))
+
+
 # ------------------------------------------------------------------ subset sum
 
 
@@ -287,11 +315,24 @@ def test_the_printed_bound_fails_and_the_sentence_says_by_what():
     row = query_judges._parity_row(3, expected=2.25, questions=[1.0, 2.0, 3.0, 3.0])
     verdict = query_judges.judge_parity([row])
     assert verdict.outcome is Outcome.FAILS
-    assert "by a factor 2" in verdict.because
-    assert "2.25 questions at D = 3 (measured 2.25" in verdict.because
+    assert "for this oracle fails, by a factor 1.78 at D = 3" in verdict.because  # 4 / 2.25
+    assert "needs 2.25 questions (measured 2.25" in verdict.because
+    assert "such a task exists is saved by another oracle" in verdict.because
+    assert "N + ½, 4.5 at D = 3" in verdict.because  # 4 · ½ + 5/2
     held = query_judges.judge_parity(query_judges.PARITY_HELD)
     assert held.outcome is Outcome.HOLDS
     assert query_judges.judge_parity(query_judges.PARITY_HELD[:2]).outcome is Outcome.UNDECIDED
+
+
+def test_the_law_of_three_bits_by_hand():
+    """110 has ¼ and the others ⅛: ¼ - 1/7 from the restricted law, which has 1/7 everywhere."""
+    table, constraint = Table.of(Uniform(2, 3)), SomeZero(3)
+    law = tokenwise.law(table, constraint).as_dict()
+    (row,) = query_judges.LAW_HELD
+    assert law[1, 1, 0] == pytest.approx(row["special_probability"])
+    far = sum(max(0.0, p - 1 / 7) for p in law.values())
+    assert far == pytest.approx(row["total_variation"])
+    assert query_judges.judge_law(query_judges.LAW_HELD).outcome is Outcome.HOLDS
 
 
 def test_one_sort_of_instances_is_not_enough():

@@ -15,6 +15,7 @@ from triptych.lab.workbench import WorkBench
 from triptych.structures.constraints import AllZeros, SomeZero
 from triptych.structures.uniform import Uniform
 from triptych.studies import vgb_errors, vgb_tasks, vgb_walk
+from triptych.studies.figures import Panel
 from triptych.theory import walks
 from triptych.theory.walks import Walk
 from triptych.verifiers.exact import ExactValue
@@ -310,6 +311,75 @@ def test_exponents():
     assert vgb_walk.exponents(rows[:3], "time") == []
 
 
+def test_a_task_without_chance_counts_in_every_seed():
+    """Exponent 1 for the path; 2 and 3 for the random tables of two seeds: trials 3/2 and 2."""
+    powers = {("all zeros", 0): 1, ("random", 0): 2, ("random", 1): 3}
+    rows = [
+        {"task": name, "epsilon": 0.0, "seed": seed, "height": h, "time": float(h**power)}
+        for (name, seed), power in powers.items()
+        for h in (4, 6, 8)
+    ]
+    assert vgb_walk.exponents(rows, "time") == pytest.approx([1.5, 2.0])
+    wrong = [row | {"epsilon": 0.3} for row in rows]  # now the path is random, and seed 1 lacks it
+    assert vgb_walk.exponents(wrong, "time") == pytest.approx([1.5])
+
+
+def test_a_seed_is_one_trial():
+    found = {("a", 0): 1.0, ("b", 0): 3.0, ("a", 1): 2.0, ("b", 1): 6.0}
+    assert vgb_tasks.trials(found) == [2.0, 4.0]
+    assert vgb_tasks.trials(found | {("a", 2): 7.0}) == [2.0, 4.0]
+    assert vgb_tasks.trials({}) == []
+
+
+def test_more_tasks_make_no_interval_narrower():
+    """The same rows under a second name are no new evidence."""
+    drift = [row | {"tokenwise": row["tokenwise"] * (1 + row["seed"])} for row in held_drift()]
+    speed = [
+        row | {"epsilon": 0.3, "mixing_time": 1.0 * row["height"] ** (2 + row["seed"] / 9)}
+        for row in vgb_walk._speed_rows()
+        if row["task"] == "random"
+    ]
+    for judge, rows in ((vgb_errors.judge_errors, drift), (vgb_walk.judge_mixing, speed)):
+        again = [row | {"task": row["task"] + ", again"} for row in rows]
+        once, twice = judge(rows).measured, judge([*rows, *again]).measured
+        intervals = {name: value for name, value in once.items() if isinstance(value, list)}
+        assert any(low < value < high for value, low, high in intervals.values())
+        for name, interval in intervals.items():
+            assert twice[name] == pytest.approx(interval)
+
+
+def test_sequential_monte_carlo_is_shown_as_sampled():
+    """The samples' own distance, and that of exact samples as a line of its own."""
+    rows = [row | {"sampled": 0.3 + 0.1 * row["seed"], "floor": 0.2} for row in held_drift()]
+    (panel,) = vgb_errors.errors_figure(rows).panels
+    assert isinstance(panel, Panel)
+    shown = {series.label: series for series in panel.series}
+    samples = shown["sequential Monte Carlo, samples"]
+    assert samples.y == pytest.approx((0.35,) * 3)
+    reach = 12.706 * 0.1 / 2  # t of one degree of freedom, two seeds: √2 · 0.05 / √2
+    assert samples.low == pytest.approx((max(0.0, 0.35 - reach),) * 3)
+    assert samples.high == pytest.approx((0.35 + reach,) * 3, rel=1e-3)
+    assert shown["as many samples of the target"].y == pytest.approx((0.2,) * 3)
+
+
+def test_the_title_says_what_the_rows_say():
+    far = [row | {"tokenwise": 0.5, "walk_last": 0.25} for row in held_drift()]
+    title = vgb_errors.errors_figure(far).title
+    assert title.startswith("At H = 6, ε = 1: tokenwise rejection is 0.5 from the target, VGB 0.25")
+    late = [row | {"error": vgb_errors.LATE} for row in far if row["seed"] == 0]
+    assert "one token late" in vgb_errors.errors_figure(late).title
+
+
+def held_drift():
+    return [row | {"blocks": 0.0, "sampled": None, "floor": None} for row in vgb_errors._rows()]
+
+
+def test_one_seed_decides_nothing_about_speed():
+    one = [row for row in vgb_walk._speed_rows() if row["seed"] == 0]
+    assert vgb_walk.judge_mixing(one).outcome is Outcome.UNDECIDED
+    assert vgb_walk.judge_mixing(vgb_walk._speed_rows()).outcome is Outcome.HOLDS
+
+
 def test_low_trees_decide_nothing():
     low = [row for row in vgb_walk._speed_rows() if row["height"] < 10]
     assert vgb_walk.judge_mixing(low).outcome is Outcome.UNDECIDED
@@ -318,8 +388,8 @@ def test_low_trees_decide_nothing():
     assert vgb_walk.judge_stationary(unmatched).outcome is Outcome.UNDECIDED
 
 
-def test_one_series_decides_nothing_about_drift():
-    one = [row for row in vgb_errors._rows() if row["task"] == "random"]
+def test_one_seed_decides_nothing_about_drift():
+    one = [row for row in vgb_errors._rows() if row["seed"] == 0]
     assert vgb_errors.judge_errors(one).outcome is Outcome.UNDECIDED
     assert vgb_errors.judge_errors(vgb_errors._rows()).outcome is Outcome.HOLDS
     uneven = vgb_errors._rows()

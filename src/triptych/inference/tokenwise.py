@@ -96,6 +96,10 @@ def law(
     """The exact law of `sample` without a limit on tries, from the empty prompt.
 
     log q(x) = Σ_t log [p(x_t | x_<t) a(x_≤t) / Σ_y p(y | x_<t) a(x_<t y)]
+
+    With accept="value" a value above 1 stands for V divided by its bound, which cancels here.
+    `sample` needs it divided: V is its probability to keep a token, and it refuses one above 1.
+    Worked value: one fair bit and V = 1, 2 or ½, 1 give ⅓, ⅔; `sample` takes ½, 1 alone.
     """
     _check_accept(accept)
     smallest = log_threshold(threshold)

@@ -219,7 +219,7 @@ def _algorithms(
         yield one("particles", budget, particles.sample, guide, n=budget)
         walk = partial(vgb.sample, returns="leaf")
         yield one("VGB, first leaf", budget, walk, guide, steps=rounds * budget)
-        mixed = partial(vgb.sample, returns="uniform", restarts=4 * p["to_go"])
+        mixed = partial(vgb.sample, returns="uniform", restarts=2 * p["to_go"])
         yield one("VGB, uniform node", budget, mixed, guide, steps=rounds * budget)
 
 
@@ -347,10 +347,10 @@ STUDY = Study(
             most_prompts=1000,
             value_prefixes=60,
             rollouts=2,
-            prompts=2,
-            to_go=3,
-            samples=8,
-            budgets=(2,),
+            prompts=1,
+            to_go=2,
+            samples=4,
+            budgets=(1,),
         ),
         Scale.LAPTOP: VgbDyck(
             seeds=3,
