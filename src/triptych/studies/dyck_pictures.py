@@ -59,7 +59,7 @@ def strides_figure(rows: Rows) -> Figure:
     )
     return Figure(
         "strides",
-        "One backtrack at a prefix that led to an error: the further back, the better",
+        "One backtrack at a prefix that led to an error, by how far back it goes",
         [
             Panel(
                 [
@@ -146,7 +146,7 @@ def unseen_figure(rows: Rows) -> Figure:
             _geometric(
                 "redone tokens verified too", "ours", {p: at(p, quota, verify=True) for p in nuclei}
             ),
-            _geometric("without the redo", "truth", {0.9: at(0.9, quota, redo=False)}),
+            _geometric("without the redo", "control", {0.9: at(0.9, quota, redo=False)}),
             Series("published, plain", "published", nuclei, (2.400, 4.618)),
             Series("published, Algorithm 1", "published", nuclei, (1.794, 2.000)),
         ],
@@ -156,7 +156,7 @@ def unseen_figure(rows: Rows) -> Figure:
     )
     return Figure(
         "unseen",
-        "On unseen out-of-distribution prompts Algorithm 1 makes fewer errors",
+        "Errors on unseen out-of-distribution prompts, with and without Algorithm 1",
         [panel],
         "Quota 4, stride 4; “without the redo” samples the erased positions instead of taking the "
         "likeliest token. Geometric means over networks, which differ by a factor of ten and more; "
@@ -184,7 +184,7 @@ def states_figure(rows: Rows) -> Figure:
         series.append(Series(label, kind, xs, ys, line=False))
     return Figure(
         "states",
-        "States of wrong strings lie together, apart from those of correct strings",
+        "The network's states of wrong and of correct strings, in the plane",
         [Panel(series, "t-SNE 1", "t-SNE 2")],
         f"Last-layer states at the last token; {100 * score:.0f} % of the ten nearest neighbours "
         "are of the same kind (one network).",
