@@ -217,8 +217,8 @@ def _algorithms(
         yield one("best of n", budget, best_of_n.sample, guide, n=budget)
         yield one("block best of n", budget, blocks.sample, guide, block=2, n=budget)
         yield one("particles", budget, particles.sample, guide, n=budget)
-        walk = partial(vgb.sample, returns="leaf")
-        yield one("VGB, first leaf", budget, walk, guide, steps=rounds * budget)
+        walk = partial(vgb.sample, returns="leaf", lazy=False)  # staying changes no leaf
+        yield one("VGB, first leaf", budget, walk, guide, steps=4 * rounds * budget)
         mixed = partial(vgb.sample, returns="uniform", restarts=2 * p["to_go"])
         yield one("VGB, uniform node", budget, mixed, guide, steps=rounds * budget)
 
