@@ -287,7 +287,7 @@ _LOOKS: dict[str, Kind] = {
 }
 
 
-def _curves(rows: Rows, column: str) -> list[Series]:
+def _curves(rows: Rows, column: str, cost: str = "network_tokens") -> list[Series]:
     """A curve of each algorithm over its budgets, means over networks."""
     mine, series = rows_of(rows, "algorithm"), []
     for name, kind in _LOOKS.items():
@@ -295,7 +295,7 @@ def _curves(rows: Rows, column: str) -> list[Series]:
         points = []
         for budget in budgets:
             some = [r for r in mine if r["algorithm"] == name and r["budget"] == budget]
-            queries = sum(r["network_tokens"] for r in some) / len(some)
+            queries = sum(r[cost] for r in some) / len(some)
             points.append((queries, sum(r[column] for r in some) / len(some)))
         points.sort()
         if points:
@@ -319,7 +319,12 @@ def quality_figure(rows: Rows) -> Figure:
                 "total variation to the target",
                 x_log=True,
             ),
-            Panel(_curves(rows, "distinct"), x_label, "distinct right strings", x_log=True),
+            Panel(
+                _curves(rows, "total_variation", "generator_calls"),
+                "questions to the model, per string",
+                "total variation to the target",
+                x_log=True,
+            ),
         ],
         f"Prompts on which the network errs; {floor:.2f} is the distance that as many exact draws "
         "have. Points along a curve are growing budgets; means over networks.",
