@@ -58,9 +58,9 @@ def brackets() -> Dyck:
 
 
 def prompts(count: int, device: str) -> Int[Tensor, "count t"]:
-    """Prefixes of 25 to 31 tokens, -1 beyond the end of each."""
+    """Prefixes of 25 to 31 tokens, the short ones first, -1 beyond the end of each."""
     tokens = brackets().sample(count, TorchRng(1))[:, :31]
-    sizes = 25 + torch.arange(count) % 7
+    sizes = 25 + torch.arange(count) * 7 // count
     return tokens.masked_fill(torch.arange(31) >= sizes[:, None], PAD).to(device)
 
 
@@ -87,7 +87,7 @@ class Probe:
 
 
 def together(lm: CausalLM, probe: Probe, prompts: Int[Tensor, "rows t"]) -> Result:
-    """Algorithm 1 on all prompts at once, with a cache."""
+    """Algorithm 1 on all prompts at once, with a cache; `prompts` go from short to long."""
     decoder = CachedDecoder(lm, len(prompts))
     decoder.extend(prompts)
     numbers = torch.arange(len(prompts), device=prompts.device)
@@ -161,7 +161,7 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
     wanted, same, times = result.tokens.tolist(), 0, []
     single.complete(given[0], 0)
     for turn in range(turns):
-        chosen = range(turn * compared, (turn + 1) * compared)
+        chosen = range(turn, count, max(1, count // compared))[:compared]  # of every length
         ours = seconds(lambda: together(lm, probe, given).tokens.tolist())
         found: list[list[int]] = []
         before = single.passes

@@ -5,7 +5,7 @@ import torch
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder
-from triptych.models.cache import CachedDecoder
+from triptych.models.cache import CachedDecoder, _runs
 from triptych.models.language_models import CausalLM
 from triptych.models.transformer import Shape, Transformer
 from triptych.structures.hmm import HMM
@@ -306,3 +306,25 @@ def test_the_states_of_any_layer_are_the_networks(layer):
 def test_a_layer_that_is_not_there(layer):
     with pytest.raises(ValueError, match=f"layer is {layer}; this network has 0 to 2, or -1"):
         CachedDecoder(model(), 1, layer=layer)
+
+
+def test_runs_of_neighbours_by_hand():
+    """Long runs are read in place, the rest in parts of at most 64."""
+    assert _runs([*range(5, 41), 90, 80]) == [(0, 36, 5), (36, 38, -1)]
+    assert _runs([3]) == [(0, 1, -1)]
+    assert _runs(list(range(0, 200, 2))) == [(0, 64, -1), (64, 100, -1)]
+    assert _runs([0, 2, *range(10, 30), 40]) == [(0, 2, -1), (2, 22, 10), (22, 23, -1)]
+
+
+def test_scattered_rows_are_those_of_a_small_batch():
+    """Forty rows of which some are asked: runs, rests and single rows give the same laws."""
+    lm = model()
+    tokens = torch.randint(VOCAB, (40, 5), generator=torch.Generator().manual_seed(0))
+    cached, plain = CachedDecoder(lm, 40), RecomputingDecoder(lm, 40)
+    for decoder in (cached, plain):
+        decoder.extend(tokens)
+        decoder.next_log_probs()
+    rows = torch.tensor([0, 2, *range(5, 25), 27, 31, 39])
+    for decoder in (cached, plain):
+        decoder.append(torch.zeros_like(rows), rows)
+    assert (cached.next_log_probs(rows) - plain.next_log_probs(rows)).abs().max() < 1e-10

@@ -117,7 +117,7 @@ def test_one_by_one_is_the_same_algorithm():
         guided.Probe.random("cpu"),
         guided.prompts(14, "cpu"),
     )
-    assert (given != -1).sum(1).tolist() == [*range(25, 32)] * 2
+    assert (given != -1).sum(1).tolist() == sorted([*range(25, 32)] * 2)
     result = guided.together(lm, probe, given)
     single = guided.OneByOne(lm, probe)
     calls = result.ledger.generator_calls + result.ledger.verifier_calls
