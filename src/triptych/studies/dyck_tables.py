@@ -106,7 +106,7 @@ def judge_probe(rows: Rows) -> Verdict:
     found = mean(list(scores.values()))
     sizes = sorted({row["strings"] for row in mine})
     many = f"{sizes[0]} to {sizes[-1]}" if len(sizes) > 1 else f"{sizes[0]}"
-    measured = {"validation_accuracy": found.value, "published": 0.93, "strings": sizes}
+    measured = {"validation_accuracy": found.value, "strings": sizes}
     because = (
         f"one linear layer on {many} strings is right on {100 * found.value:.1f} % "
         f"of those left out (published 93 %; needed {100 * LEAST_PROBE:.1f} %)"
@@ -128,11 +128,12 @@ def judge_strides(rows: Rows) -> Verdict:
     for shorter, longer in itertools.pairwise(ladder):
         step = paired(found[longer], found[shorter])
         outcomes.append(Outcome.FAILS if step.high < 0 else Outcome.HOLDS)
-    shown = {f"B = {b}": _shown(values) for b, values in found.items()}
-    measured = {**shown, "published": {f"B = {b}": v for b, v in PUBLISHED_STRIDES.items()}}
+    shown = {f"B{b}" if b else "nucleus": _shown(values) for b, values in found.items()}
+    greedy = by_network(mine, "accuracy", config="greedy")
+    measured = {**shown, "greedy": _shown(greedy)} if greedy else shown
     because = (
-        f"erasing {strides[-1]} tokens once raises the accuracy from {100 * shown['B = 0']:.1f} to "
-        f"{100 * shown[f'B = {strides[-1]}']:.1f} % (published 33.1 to 79.0)"
+        f"erasing {strides[-1]} tokens once raises the accuracy from {100 * shown['nucleus']:.1f} "
+        f"to {100 * shown[f'B{strides[-1]}']:.1f} % (published 33.1 to 79.0)"
     )
     return Verdict(all_of(outcomes), because, measured)
 
@@ -152,9 +153,8 @@ def judge_quotas(rows: Rows) -> Verdict:
     longer = [paired(found[q, strides[-1]], found[q, strides[0]]) for q in quotas]
     oftener = [paired(found[quotas[-1], b], found[quotas[0], b]) for b in strides]
     outcomes = [above(gain, 0.0) for gain in (paired(most, plain), *longer, *oftener)]
-    shown = {f"Q = {q}, B = {b}": _shown(values) for (q, b), values in found.items()}
-    published = {f"Q = {q}, B = {b}": v for (q, b), v in PUBLISHED_QUOTAS.items()}
-    measured: Row = {**shown, "nucleus": _shown(plain), "published": published}
+    measured: Row = {f"Q{q}": [_shown(found[q, b]) for b in strides] for q in quotas}
+    measured |= {"B": strides, "nucleus": _shown(plain)}
     because = (
         f"with Q = {quota}, B = {stride} the trained verifier raises the accuracy from "
         f"{100 * _shown(plain):.1f} to {100 * _shown(most):.1f} % (published 33.1 to 92.1); from "
@@ -191,18 +191,14 @@ def judge_unseen(rows: Rows) -> Verdict:
     if not mine:
         return NOTHING
     quota = max(row["quota"] for row in mine)
-    published = {0.9: (240.0, 179.4), 1.0: (461.8, 200.0)}
     outcomes, measured, said = [], {}, []
-    for top_p, values in published.items():
+    for top_p in (0.9, 1.0):
         plain, guided = _errors(rows, top_p, 0), _errors(rows, top_p, quota)
         if not (quota and plain and guided):
             return NOTHING
         outcomes.append(below(fewer(guided, plain), 0.0))
-        measured[f"top_p = {top_p}"] = {
-            "plain": _shown(plain),
-            "Algorithm 1": _shown(guided),
-            "published of 10000": list(values),
-        }
+        name = f"top_p{round(10 * top_p):02d}"
+        measured |= {name: _shown(plain), f"{name}_Q4B4": _shown(guided)}
         said.append(f"{_shown(plain):.1f} to {_shown(guided):.1f} at top_p = {top_p}")
     measured["prompts"] = mine[0]["prompts"]
     because = (
@@ -222,7 +218,7 @@ def judge_redo(rows: Rows) -> Verdict:
     redone, sampled = _errors(rows, 0.9, quota), _errors(rows, 0.9, quota, redo_argmax=False)
     if not redone or not sampled:
         return NOTHING
-    measured = {"redone": _shown(redone), "sampled": _shown(sampled), "published": [179.4, 245.8]}
+    measured = {"algorithm_1": _shown(redone), "no_argmax": _shown(sampled)}
     because = (
         f"{_shown(redone):.1f} errors with the argmax redo, {_shown(sampled):.1f} without, of "
         f"{mine[0]['prompts']} (published 179.4 and 245.8 of 10,000)"
@@ -285,10 +281,11 @@ def judge_remaining(rows: Rows) -> Verdict:
         return NOTHING
     wrong, used, errors = found
     measured: Row = {
-        "wrong_closing": [wrong.value, wrong.low, wrong.high],
-        "quota_used_up": [used.value, used.low, used.high],
         "errors": errors,
-        "published": {"wrong_closing": 222 / 225, "quota_used_up": 1.0},
+        "wrong_closing": round(wrong.value * errors),
+        "quota_exhausted": round(used.value * errors),
+        "share_of_wrong_closings": [wrong.value, wrong.low, wrong.high],
+        "share_with_quota_exhausted": [used.value, used.low, used.high],
     }
     because = (
         f"{100 * wrong.value:.1f} % of the remaining errors are wrong closing brackets (published "
@@ -334,10 +331,9 @@ def judge_diversity(rows: Rows) -> Verdict:
     narrow = by_network(mine, "mean", quota=0, top_p=0.9)
     ratio = mean([guided[seed] / plain[seed] for seed in guided])
     measured = {
-        "Q4B4, top_p = 1": _shown(guided),
-        "top_p = 1": _shown(plain),
-        "top_p = 0.9": _shown(narrow),
-        "published": [5.52, 5.84, 5.47],
+        "Q4B4_top_p10": _shown(guided),
+        "top_p09": _shown(narrow),
+        "top_p10": _shown(plain),
         "ratio": [ratio.value, ratio.low, ratio.high],
     }
     because = (
