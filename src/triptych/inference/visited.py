@@ -79,7 +79,7 @@ class VisitedTree:
         return self.child[nodes, k]
 
     def _set_moves(self, nodes: Int[Tensor, " nodes"], down: Float[Tensor, "nodes k"]) -> None:
-        """Normalise; where no move has weight, all of it stands on a parent that is not there."""
+        """Normalise; where no move has weight the law is nan, and the node is `stuck`."""
         up = self.log_value[nodes].masked_fill(self.parent[nodes] == UNKNOWN, -torch.inf)
         weights = torch.cat([up[:, None], down], dim=1)
         self.moves[nodes] = weights.log_softmax(-1)

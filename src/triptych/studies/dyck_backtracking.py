@@ -14,7 +14,7 @@ not those that the probe was trained on.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,6 +30,8 @@ from triptych.studies.dyck_claims import CLAIMS
 from triptych.studies.dyck_pictures import FIGURES
 from triptych.studies.study import Bench, Row, Scale, Study, Unit
 from triptych.studies.trained_dyck import (
+    SMALL,
+    TINY,
     Sampling,
     Trained,
     TrainedDyck,
@@ -39,6 +41,7 @@ from triptych.studies.trained_dyck import (
     draw_prompts,
     gather_mistakes,
     guided,
+    one_for_each_network,
     plainly,
     read,
     refused_prefixes,
@@ -84,12 +87,7 @@ def units(settings: DyckBacktracking) -> Sequence[Unit]:
             "prompts must have 1 ≤ shortest_prompt ≤ longest_prompt < length tokens; here "
             f"{settings.shortest_prompt}, {settings.longest_prompt} and {settings.length}"
         )
-    p = {
-        field.name: getattr(settings, field.name)
-        for field in fields(settings)
-        if field.name != "seeds"
-    }
-    return [Unit(p, seed) for seed in range(settings.seeds)]
+    return one_for_each_network(settings)
 
 
 def run(unit: Unit, bench: Bench) -> Iterable[Row]:
@@ -342,20 +340,8 @@ STUDY = Study(
     settings={
         Scale.SMOKE: DyckBacktracking(
             seeds=1,
-            length=12,
-            layers=1,
-            heads=2,
-            width=16,
-            feedforward=32,
-            strings=500,
-            steps=60,
-            learning_rate=1e-2,
-            warmup=10,
-            ema=0.9,
-            shortest_prompt=6,
-            longest_prompt=10,
+            **TINY,
             mistakes=12,
-            most_prompts=1000,
             unseen=40,
             repeats=2,
             splits=2,
@@ -365,16 +351,8 @@ STUDY = Study(
         ),
         Scale.LAPTOP: DyckBacktracking(
             seeds=6,
-            layers=2,
-            heads=4,
-            width=128,
-            feedforward=256,
-            strings=64_000,
-            steps=2000,
-            learning_rate=1e-3,
-            ema=0.99,
+            **SMALL,
             mistakes=300,
-            most_prompts=20_000,
             unseen=1000,
             repeats=2,
             pictured=150,

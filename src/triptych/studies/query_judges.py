@@ -16,7 +16,7 @@ _RARE = 2 / 3  # even so often after ŝ, the printed bound is met
 _NO_ROWS = Verdict(Outcome.UNDECIDED, "there are no rows yet")
 
 
-def without_nan(rows: Sequence[Row], columns: Sequence[str]) -> bool:
+def all_numbers(rows: Sequence[Row], columns: Sequence[str]) -> bool:
     """Whether none of these numbers is nan; None stands for "there is none"."""
     values = [row.get(column) for row in rows for column in columns]
     return not any(isinstance(value, float) and math.isnan(value) for value in values)
@@ -45,7 +45,7 @@ def judge_parity(rows: Rows) -> Verdict:
     columns = ("expected", "printed", "optimum", "searched")
     if not mine:
         return _NO_ROWS
-    if not without_nan(mine, columns):
+    if not all_numbers(mine, columns):
         return Verdict(Outcome.UNDECIDED, "a number of questions is nan")
     measured: dict[str, Any] = {}
     for row in mine:
@@ -176,7 +176,7 @@ def judge_knapsack(rows: Rows) -> Verdict:
     mine = rows_of(rows, "knapsack")
     if not mine:
         return _NO_ROWS
-    if not without_nan(mine, ("calls",)):
+    if not all_numbers(mine, ("calls",)):
         return Verdict(Outcome.UNDECIDED, "a number of calls is nan")
     solvable = sum(row["solvable"] for row in mine)
     wrong = sum(row["answered"] != row["solvable"] for row in mine)

@@ -6,7 +6,7 @@ p = 0.2 and is asked to complete beginnings of strings with p = 0.8.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import torch
@@ -25,7 +25,7 @@ from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.bracket_parse import DyckError
 from triptych.structures.dyck import Dyck
-from triptych.studies.study import Bench, Settings
+from triptych.studies.study import Bench, Settings, Unit
 from triptych.training.corpus import Corpus
 from triptych.training.loop import Recipe, fit, gap_meter
 from triptych.training.objectives import next_token
@@ -84,6 +84,42 @@ class TrainedDyck(Settings):
     top_p: float = 0.9
     mistakes: int = 441
     most_prompts: int = 100_000
+
+
+# Networks that train in a second, and in a minute or two.
+TINY: dict[str, Any] = {
+    "length": 12,
+    "layers": 1,
+    "heads": 2,
+    "width": 16,
+    "feedforward": 32,
+    "strings": 500,
+    "steps": 60,
+    "learning_rate": 1e-2,
+    "warmup": 10,
+    "ema": 0.9,
+    "shortest_prompt": 6,
+    "longest_prompt": 10,
+    "most_prompts": 1000,
+}
+SMALL: dict[str, Any] = {
+    "layers": 2,
+    "heads": 4,
+    "width": 128,
+    "feedforward": 256,
+    "strings": 64_000,
+    "steps": 2000,
+    "learning_rate": 1e-3,
+    "ema": 0.99,
+    "most_prompts": 20_000,
+}
+
+
+def one_for_each_network(settings: TrainedDyck) -> list[Unit]:
+    """A unit for every seed, named by all settings but their number."""
+    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    p = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k != "seeds"}
+    return [Unit(p, seed) for seed in range(settings.seeds)]
 
 
 def language(p: Mapping[str, Any], square: float, device: str) -> Dyck:

@@ -11,7 +11,7 @@ that were run are counted, not calls.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -38,11 +38,14 @@ from triptych.studies.figures import Figure, Kind, Panel, Series
 from triptych.studies.judging import rows_of
 from triptych.studies.study import Bench, Row, Rows, Scale, Study, Unit
 from triptych.studies.trained_dyck import (
+    SMALL,
+    TINY,
     Trained,
     TrainedDyck,
     complete,
     draw_prompts,
     gather_mistakes,
+    one_for_each_network,
     plainly,
     read,
     states_of,
@@ -76,15 +79,9 @@ class VgbDyck(TrainedDyck):
 
 def units(settings: VgbDyck) -> Sequence[Unit]:
     """One for each network."""
-    p = {
-        field.name: getattr(settings, field.name)
-        for field in fields(settings)
-        if field.name != "seeds"
-    }
-    p["budgets"] = list(settings.budgets)
     if not settings.to_go < settings.length:
         raise ValueError(f"to_go is {settings.to_go}; strings have {settings.length} brackets")
-    return [Unit(p, seed) for seed in range(settings.seeds)]
+    return one_for_each_network(settings)
 
 
 def run(unit: Unit, bench: Bench) -> Iterable[Row]:
@@ -337,19 +334,7 @@ STUDY = Study(
     settings={
         Scale.SMOKE: VgbDyck(
             seeds=1,
-            length=12,
-            layers=1,
-            heads=2,
-            width=16,
-            feedforward=32,
-            strings=500,
-            steps=60,
-            learning_rate=1e-2,
-            warmup=10,
-            ema=0.9,
-            shortest_prompt=6,
-            longest_prompt=10,
-            most_prompts=1000,
+            **TINY,
             value_prefixes=60,
             rollouts=2,
             prompts=1,
@@ -359,15 +344,7 @@ STUDY = Study(
         ),
         Scale.LAPTOP: VgbDyck(
             seeds=3,
-            layers=2,
-            heads=4,
-            width=128,
-            feedforward=256,
-            strings=64_000,
-            steps=2000,
-            learning_rate=1e-3,
-            ema=0.99,
-            most_prompts=30_000,
+            **SMALL,
             value_prefixes=3000,
             rollouts=4,
             prompts=8,

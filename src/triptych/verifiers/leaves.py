@@ -7,6 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Decoder, DecoderValue, Value
+from triptych.verifiers.exact import finished
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,15 @@ class ExactLeaves:
     ) -> Float[Tensor, " rows"]:
         """log V of each row."""
         lengths, tokens = decoder.lengths[rows], decoder.tokens[rows]
-        done = lengths >= self.length
-        if self.end_token is not None:
-            last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
-            done = done | ((lengths > 0) & (last == self.end_token))
         found = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-        if not done.all():
-            found[~done] = self.value.decoder_log_value(decoder, rows[~done]).double()
-        for length in lengths[done].unique().tolist():
-            same = done & (lengths == length)
-            found[same] = self.outcome.log_value(tokens[same, :length]).double()
+        goes_on = torch.ones_like(found, dtype=torch.bool)
+        for length in lengths.unique().tolist():
+            same = torch.nonzero(lengths == length)[:, 0]
+            prefix = tokens[same, :length]
+            done = finished(prefix, self.length, self.end_token)
+            if done.any():
+                found[same[done]] = self.outcome.log_value(prefix[done]).double()
+                goes_on[same[done]] = False
+        if goes_on.any():
+            found[goes_on] = self.value.decoder_log_value(decoder, rows[goes_on]).double()
         return found
