@@ -272,12 +272,12 @@ def _measured(
 
 
 _LOOKS: dict[str, Kind] = {
-    "no verifier": "truth",
-    "rejection": "truth",
+    "no verifier": "control",
+    "rejection": "control",
     "tokenwise rejection": "control",
     "Algorithm 1": "control",
-    "best of n": "published",
-    "block best of n": "published",
+    "best of n": "control",
+    "block best of n": "control",
     "particles": "control",
     "VGB, first leaf": "ours",
     "VGB, uniform node": "ours",
