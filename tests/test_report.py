@@ -86,6 +86,7 @@ FIGURES = {
     "tall heatmap": Heatmap([[float(i)] for i in range(50)]),
     "constant heatmap": Heatmap([[1.0, 1.0]]),
     "empty heatmap": Heatmap([]),
+    "heatmap with coordinates": Heatmap([[1.0, 2.0]] * 11, x=(1e-4, 1e7), y=range(10, 120, 10)),
 }
 
 
@@ -212,6 +213,15 @@ def test_edges_are_explained():
 def test_a_ragged_heatmap_is_refused():
     with pytest.raises(ValueError, match=r"rows of lengths \[1, 2\]"):
         to_svg(figure(Heatmap([[1.0], [1.0, 2.0]])))
+
+
+def test_a_heatmap_names_its_rows_and_columns():
+    drawn = to_svg(figure(FIGURES["heatmap with coordinates"]))
+    for label in ("1e−4", "1e7", ">10<", ">40<", ">70<", ">110<"):  # every third row, and the last
+        assert label in drawn, label
+    assert ">100<" not in drawn  # too near to the last
+    with pytest.raises(ValueError, match="2 values along x and 3 coordinates"):
+        Heatmap([[1.0, 2.0]], "pair", x=(1.0, 2.0, 3.0))
 
 
 def test_ids_do_not_clash_across_figures():

@@ -360,7 +360,14 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
         interpolation="none",
         aspect="auto",
     )
-    for axis in (axes.xaxis, axes.yaxis):
+    for axis, stand_for in ((axes.xaxis, heatmap.x), (axes.yaxis, heatmap.y)):
+        if stand_for:  # the first and last are always named, with up to 4 steps between
+            step = max(1, -(-(len(stand_for) - 1) // 4))
+            named = sorted({*range(0, len(stand_for), step), len(stand_for) - 1})
+            if len(named) > 2 and named[-1] - named[-2] < step / 2:
+                named.pop(-2)
+            axis.set_ticks(named, [_tick(stand_for[i]) for i in named])
+            continue
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         axis.set_major_formatter(FuncFormatter(_tick))
     rows, columns = values.shape

@@ -49,16 +49,30 @@ class Panel:
 
 @dataclass(frozen=True)
 class Heatmap:
-    """A matrix as colours; rows from the top."""
+    """A matrix as colours; rows from the top.
+
+    x, y: what the columns and rows stand for, written at some of them; numbers 0, 1, … if empty.
+    """
 
     values: Sequence[Sequence[Number]]
     title: str = ""
     x_label: str = ""
     y_label: str = ""
+    x: Sequence[Number] = ()
+    y: Sequence[Number] = ()
 
     def __post_init__(self) -> None:
         floats = tuple(tuple(float(value) for value in row) for row in self.values)
         object.__setattr__(self, "values", floats)
+        columns = len(floats[0]) if floats else 0
+        for name, count in (("x", columns), ("y", len(floats))):
+            given = tuple(float(value) for value in getattr(self, name))
+            object.__setattr__(self, name, given)
+            if given and len(given) != count:
+                raise ValueError(
+                    f"heatmap {self.title!r} has {count} values along {name} and {len(given)} "
+                    f"coordinates for them"
+                )
 
 
 @dataclass(frozen=True)
