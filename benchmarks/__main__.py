@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import guided, hmm, lab, network
+from benchmarks import guided, hmm, lab, network, sampling
 from benchmarks.table import markdown, readable
 from triptych.lab.environment import environment
 
@@ -29,6 +29,7 @@ PARTS = {
     "network": lambda: network.run("cpu"),
     "guided": lambda: guided.run("cpu"),
     "lab": lab.run,
+    "sampling": sampling.run,
 }
 
 

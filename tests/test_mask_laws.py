@@ -1,0 +1,129 @@
+"""Mask laws: worked values, counts, draws against their law, bad input."""
+
+import math
+from collections import Counter
+
+import pytest
+import torch
+
+from triptych.core.mask_laws import MAX_BLOCKS, MaskLaw
+from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.table import all_sequences
+
+
+def as_dict(law, tokens=None):
+    """Block as a tuple of positions -> probability, at one sequence."""
+    tokens = torch.zeros(1, law.length, dtype=torch.long) if tokens is None else tokens
+    probs = law.log_prob(tokens)[0].exp().tolist()
+    blocks = [tuple(torch.nonzero(row)[:, 0].tolist()) for row in law.blocks]
+    assert len(set(blocks)) == len(blocks)
+    return dict(zip(blocks, probs, strict=True))
+
+
+def doubling(tokens):
+    return tokens.double() * math.log(2)
+
+
+LOOKING = MaskLaw.looking(2, [[0], [1]], doubling)
+
+
+def test_blocks_of_a_size():
+    assert as_dict(MaskLaw.of_size(3, 2)) == pytest.approx(
+        {(0, 1): 1 / 3, (0, 2): 1 / 3, (1, 2): 1 / 3}
+    )
+    assert as_dict(MaskLaw.of_size(4, 4)) == pytest.approx({(0, 1, 2, 3): 1.0})
+    law = MaskLaw.of_size(7, 3)
+    assert len(law.blocks) == math.comb(7, 3)
+    assert (law.blocks.sum(1) == 3).all()
+    assert not law.adaptive
+
+
+def test_spans_hide_the_middle_more_often():
+    law = MaskLaw.spans(4, 2)
+    assert as_dict(law) == pytest.approx({(0, 1): 1 / 3, (1, 2): 1 / 3, (2, 3): 1 / 3})
+    hidden = law.log_probs.exp() @ law.blocks.double()
+    assert hidden.tolist() == pytest.approx([1 / 3, 2 / 3, 2 / 3, 1 / 3])
+
+
+def test_independent_positions_given_that_one_is_hidden():
+    assert as_dict(MaskLaw.independent(2, 0.5)) == pytest.approx(
+        {(0,): 1 / 3, (1,): 1 / 3, (0, 1): 1 / 3}
+    )
+    # rate ¼ on two positions: 3/16, 3/16, 1/16 of the 7/16 where something is hidden
+    assert as_dict(MaskLaw.independent(2, 0.25)) == pytest.approx(
+        {(0,): 3 / 7, (1,): 3 / 7, (0, 1): 1 / 7}
+    )
+    law = MaskLaw.independent(5, 0.3)
+    sizes = Counter(law.blocks.sum(1).tolist())
+    assert sizes == {k: math.comb(5, k) for k in range(1, 6)}
+    hidden = law.log_probs.exp() @ law.blocks.double()
+    torch.testing.assert_close(hidden, torch.full((5,), 0.3 / (1 - 0.7**5)).double())
+
+
+def test_weights_are_normalised_and_may_be_zero():
+    law = MaskLaw.weighted(3, [[0], [1, 2], [2]], [3.0, 1.0, 0.0])
+    assert as_dict(law) == pytest.approx({(0,): 0.75, (1, 2): 0.25, (2,): 0.0})
+
+
+def test_a_law_that_looks_at_the_sequence():
+    assert LOOKING.adaptive
+    assert as_dict(LOOKING, torch.tensor([[1, 0]])) == pytest.approx({(0,): 2 / 3, (1,): 1 / 3})
+    every = LOOKING.log_prob(all_sequences(2, 2)).exp()
+    torch.testing.assert_close(
+        every[:, 0], torch.tensor([1 / 2, 1 / 3, 2 / 3, 1 / 2], dtype=torch.float64)
+    )
+
+
+@pytest.mark.parametrize("law", [MaskLaw.weighted(2, [[0], [1]], [1.0, 3.0]), LOOKING])
+def test_draws_follow_the_law(law):
+    """By enumeration: two sequences at once are two independent draws."""
+    tokens = torch.tensor([[1, 0], [0, 0]])
+    found = exact_law(lambda rng: tuple(law.draw(tokens, rng).tolist())).probs
+    probs = law.log_prob(tokens).exp()
+    wanted = {(a, b): float(probs[0, a] * probs[1, b]) for a in range(2) for b in range(2)}
+    assert found == pytest.approx(wanted)
+    assert law.draw(tokens, TorchRng(0)).shape == (2,)
+
+
+def test_moving_keeps_the_law():
+    assert as_dict(MaskLaw.spans(3, 2).to("cpu")) == as_dict(MaskLaw.spans(3, 2))
+    assert LOOKING.to("cpu").adaptive
+    assert repr(LOOKING) == "MaskLaw(adaptive, blocks=2, length=2)"
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: MaskLaw.of_size(3, 4), "blocks of 4 positions do not fit in 3"),
+        (lambda: MaskLaw.of_size(3, 0), "k is 0"),
+        (lambda: MaskLaw.of_size(60, 30), f"at most {MAX_BLOCKS}"),
+        (lambda: MaskLaw.spans(3, 4), "runs of 4 positions"),
+        (lambda: MaskLaw.independent(3, 1.0), "strictly between 0 and 1"),
+        (lambda: MaskLaw.independent(30, 0.5), "more than can be held"),
+        (lambda: MaskLaw.weighted(2, [[0], [0]]), r"positions \[1\] are in no block"),
+        (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0, 0.0]), r"positions \[1\] are in no block"),
+        (lambda: MaskLaw.weighted(2, [[0, 0], [1]]), "distinct positions"),
+        (lambda: MaskLaw.weighted(2, [[0, 2], [1]]), "distinct positions in 0..1"),
+        (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0]), "1 weights for 2 blocks"),
+        (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0, -1.0]), "none negative"),
+        (lambda: MaskLaw.weighted(2, [[0], [1]], [math.nan, 1.0]), "finite"),
+        (lambda: MaskLaw.weighted(2, []), "0 blocks"),
+        (
+            lambda: MaskLaw(torch.ones(1, 2).bool(), torch.tensor([0.5], dtype=torch.float64)),
+            "sums to",
+        ),
+        (lambda: LOOKING.log_prob(torch.zeros(1, 3, dtype=torch.long)), "tokens has shape"),
+    ],
+)
+def test_bad_input_is_answered_by_a_sentence(make, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        make()
+
+
+def test_an_adaptive_law_must_answer_with_probabilities():
+    none = MaskLaw.looking(2, [[0], [1]], lambda x: torch.full((len(x), 2), -torch.inf))
+    with pytest.raises(ValueError, match="must sum to 1"):
+        none.log_prob(torch.tensor([[0, 1]]))
+    few = MaskLaw(LOOKING.blocks, LOOKING.log_probs, lambda x: torch.zeros(len(x), 1).double())
+    with pytest.raises(ValueError, match="one row per sequence"):
+        few.log_prob(torch.tensor([[0, 1]]))
