@@ -6,11 +6,20 @@ import pytest
 import torch
 from scipy import stats
 
+from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng, exact_transition_matrix
 from triptych.core.table import Table, all_sequences
+from triptych.inference import gibbs
+from triptych.inference.parallel import independent_step
 from triptych.theory import ferromagnet, parallel
+from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.ferromagnet import Ferromagnet
 from triptych.theory.hitting import Hitting, simulate
+
+
+def gibbs_matrix(table, k):
+    return BlockDynamics(table, MaskLaw.of_size(table.length, k)).transition()
+
 
 EQUAL = Ferromagnet.equal(5, 3, 0.6, 0.3, -0.2)
 UNEQUAL = Ferromagnet(0.5, (0.4, -0.1, 0.2), (0.3, -0.6))
@@ -118,7 +127,7 @@ def test_the_printed_strict_inequality_is_met_with_equality():
 @pytest.mark.parametrize("k", [1, 2, 3, 4, 5])
 def test_the_count_is_a_chain_under_k_gibbs(model, k):
     """Every full state with n up spins moves to n' with the probability of the lumped chain."""
-    up, rows = lumped(parallel.gibbs_chain(Table.of(model.ising()), k), model)
+    up, rows = lumped(gibbs_matrix(Table.of(model.ising()), k), model)
     wanted = ferromagnet.gibbs_chain(model, k)
     assert torch.allclose(rows, wanted.log_matrix.exp()[up], atol=1e-13)
     assert wanted.up.tolist() == list(range(model.clique + 1))
@@ -135,7 +144,7 @@ def test_the_count_is_a_chain_under_independent_parallel():
 @pytest.mark.parametrize("k", [1, 2, 3, 5])
 def test_with_unequal_fields_the_clique_is_a_chain(k):
     """The free spins, first forgotten, do not matter."""
-    full = parallel.gibbs_chain(Table.of(UNEQUAL.ising()), k)
+    full = gibbs_matrix(Table.of(UNEQUAL.ising()), k)
     kept = full.reshape(8, 4, 8, 4).sum(-1)
     chain = ferromagnet.gibbs_chain(UNEQUAL, k)
     for free in range(4):
@@ -154,15 +163,17 @@ def test_the_steps_on_spins_have_these_laws():
     ising = Ferromagnet.equal(4, 3, 0.6, 0.3, -0.2).ising()
     states = [tuple(x) for x in all_sequences(2, 4).tolist()]
 
-    def gibbs(state, rng):
-        return tuple(parallel.gibbs_step(ising, 2, torch.tensor([state]), rng)[0].tolist())
+    masks = MaskLaw.of_size(ising.length, 2)
+
+    def jointly(state, rng):
+        return tuple(gibbs.step(ising, torch.tensor([state]), masks, rng)[0].tolist())
 
     def together(state, rng):
-        return tuple(parallel.parallel_step(ising, torch.tensor([state]), rng)[0].tolist())
+        return tuple(independent_step(ising, torch.tensor([state]), rng)[0].tolist())
 
     table = Table.of(ising)
-    found = exact_transition_matrix(states, gibbs)
-    assert torch.allclose(found, parallel.gibbs_chain(table, 2), atol=1e-12)
+    found = exact_transition_matrix(states, jointly)
+    assert torch.allclose(found, gibbs_matrix(table, 2), atol=1e-12)
     wanted = parallel.product_chain(parallel.independent_parallel_laws(table))
     assert torch.allclose(exact_transition_matrix(states, together), wanted, atol=1e-12)
 
@@ -217,7 +228,7 @@ def test_simulated_times_follow_the_law():
     done = torch.full((4000,), 31)
     rng = TorchRng(2)
     for step in range(1, 31):
-        spins = parallel.gibbs_step(ising, 2, spins, rng)
+        spins = gibbs.step(ising, spins, MaskLaw.of_size(ising.length, 2), rng)
         there = (spins[:, :3].sum(-1) == 3) & (done == 31)
         done[there] = step
     for steps in (2, 5, 30):

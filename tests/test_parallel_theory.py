@@ -7,13 +7,19 @@ import pytest
 import torch
 
 from triptych.core.logspace import log_normalise
+from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng, exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.models.language_models import MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.ising import Ising
-from triptych.theory import parallel
+from triptych.theory import kernels, parallel
+from triptych.theory.block_dynamics import BlockDynamics
+
+
+def gibbs_chain(table, k):
+    return BlockDynamics(table, MaskLaw.of_size(table.length, k)).transition()
 
 
 def random_laws(vocab, length, seed):
@@ -93,7 +99,7 @@ def test_one_gibbs_is_no_product_at_random_places_and_one_at_given_places(coupli
     """q²/2 from an aligned state, q = sigmoid(-2J): 1/8 even for independent fair spins."""
     table = Table.of(Ising.chain(2, coupling))
     q = 1 / (1 + math.exp(2 * coupling))
-    apart = parallel.distance_from_product(parallel.gibbs_chain(table, 1), 2, 2)
+    apart = parallel.distance_from_product(gibbs_chain(table, 1), 2, 2)
     assert apart[0].item() == pytest.approx(q * q / 2)
     assert apart[1].item() == pytest.approx((1 - q) ** 2 / 2)
     laws = parallel.independent_parallel_laws(table)
@@ -115,6 +121,7 @@ def test_two_product_steps_are_no_product():
 
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_k_gibbs_by_the_definition(k):
+    """Joint redrawing and redrawing each position by itself, straight from their definitions."""
     table = Table.random(2, 3, seed=4)
     states = list(itertools.product(range(2), repeat=3))
     p = dict(zip(states, table.log_probs.exp().tolist(), strict=True))
@@ -130,40 +137,10 @@ def test_k_gibbs_by_the_definition(k):
             joint[a, b] += p[y] / total / len(blocks)
             sites = (sum(p[z] for z in agree if z[i] == y[i]) / total for i in block)
             apart[a, b] += math.prod(sites) / len(blocks)
-    assert torch.allclose(parallel.gibbs_chain(table, k), joint, atol=1e-14)
-    assert torch.allclose(parallel.factorised_gibbs_chain(table, k), apart, atol=1e-14)
-
-
-def test_the_ends_of_k():
-    table = Table.random(3, 2, seed=5)
-    p = table.log_probs.exp()
-    assert torch.allclose(parallel.gibbs_chain(table, 2), p.expand(9, 9))
-    assert torch.equal(parallel.gibbs_chain(table, 0), torch.eye(9, dtype=torch.float64))
-    one = parallel.gibbs_chain(table, 1)
-    assert torch.allclose(parallel.factorised_gibbs_chain(table, 1), one)
-    marginals = parallel.site_laws(p.expand(9, 9), 3, 2)
-    whole = parallel.factorised_gibbs_chain(table, 2)
-    assert torch.allclose(whole, parallel.product_chain(marginals))
-    with pytest.raises(ValueError, match="k must be in"):
-        parallel.gibbs_chain(table, 3)
-
-
-def test_stationary_laws():
-    small = torch.tensor([[0.5, 0.5], [0.25, 0.75]], dtype=torch.float64)
-    assert parallel.stationary_law(small).tolist() == pytest.approx([1 / 3, 2 / 3])
-    table = Table.random(2, 4, seed=6)
-    for k in (1, 2, 4):
-        found = parallel.stationary_law(parallel.gibbs_chain(table, k))
-        assert torch.allclose(found, table.log_probs.exp(), rtol=1e-12)
-    other = parallel.factorised_gibbs_chain(table, 2)
-    law = parallel.stationary_law(other)
-    assert torch.allclose(law @ other, law, rtol=1e-12)
-    assert (law - table.log_probs.exp()).abs().max() > 1e-3  # not the truth
-    with pytest.raises(ValueError, match="reducible"):
-        parallel.stationary_law(torch.eye(2, dtype=torch.float64))
-    # two states that are left with 1e-200 and 3e-200: plain linear algebra would see the identity
-    slow = torch.tensor([[1.0, 1e-200], [3e-200, 1.0]], dtype=torch.float64)
-    assert parallel.stationary_law(slow).tolist() == pytest.approx([0.75, 0.25], rel=1e-12)
+    assert torch.allclose(gibbs_chain(table, k), joint, atol=1e-14)
+    asked = kernels.Conditionals.of(table, 3)
+    at_once = kernels.block_matrix(asked, MaskLaw.of_size(3, k), kernels.filled_at_once(asked))
+    assert torch.allclose(at_once, apart, atol=1e-14)
 
 
 def test_independent_parallel_uses_the_conditionals_of_single_sites():

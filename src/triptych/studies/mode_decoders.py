@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triptych.core.divergences import total_variation
 from triptych.core.estimates import Outcome
+from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng, exact_transition_matrix
 from triptych.core.table import Table, all_sequences
@@ -24,7 +25,9 @@ from triptych.structures.ising import Ising
 from triptych.studies.figures import Figure, Kind, Panel, Series
 from triptych.studies.judging import EXACT, largest, rows_of, without_nan
 from triptych.studies.study import Row, Rows, Unit, Verdict
-from triptych.theory import parallel
+from triptych.theory import kernels, parallel
+from triptych.theory.block_dynamics import BlockDynamics
+from triptych.theory.kernels import Conditionals
 
 _STEPS = 7  # of a map that is applied again and again
 _WHAT = ("map", "decoder", "scan", "gibbs")
@@ -71,18 +74,22 @@ def _samplers(name: str, ising: Ising) -> Iterable[Row]:
     """How far k-Gibbs is from a product, and what drawing its blocks factorised does to the law."""
     table = Table.of(ising)
     truth, coupled = table.log_probs.exp(), bool(ising.coupling.any())
-    laws = parallel.independent_parallel_laws(table)
+    laws, conditionals = (
+        parallel.independent_parallel_laws(table),
+        Conditionals.of(table, table.length),
+    )
     together = parallel.product_chain(laws)
     yield _distances("decoder", f"independent parallel, {name}", 0, together) | {"law_error": 0.0}
     stay = torch.eye(2, dtype=torch.float64)[all_sequences(2, ising.length)]
     stay[:, 0] = laws[:, 0]
     yield _distances("scan", name, 1, parallel.product_chain(stay))
     for k in range(1, ising.length + 1):
-        chain = parallel.gibbs_chain(table, k)
-        apart = parallel.factorised_gibbs_chain(table, k)
+        masks = MaskLaw.of_size(ising.length, k)
+        chain = BlockDynamics(table, masks).transition()
+        apart = kernels.block_matrix(conditionals, masks, kernels.filled_at_once(conditionals))
         closest = parallel.closest_product(chain, 2, ising.length)
         off = {
-            column: float(total_variation(parallel.stationary_law(matrix).log(), truth.log()))
+            column: float(total_variation(kernels.stationary_law(matrix).log(), truth.log()))
             for column, matrix in (
                 ("joint_off", chain),
                 ("factorised_off", apart),

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
@@ -24,6 +25,7 @@ from triptych.studies import mode_decoders, mode_figures
 from triptych.studies import mode_judges as judges
 from triptych.studies.study import Bench, Claim, Row, Scale, Settings, Study, Unit
 from triptych.theory import ferromagnet, parallel
+from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.ferromagnet import Ferromagnet
 from triptych.theory.hitting import Hitting, simulate
 
@@ -128,7 +130,8 @@ def _lumping(unit: Unit, rng: TorchRng) -> Iterable[Row]:
     onto = torch.nn.functional.one_hot(up, CLIQUE + 1).double()
     for k in unit.parameters["blocks"]:
         if k:
-            full, chain = parallel.gibbs_chain(table, k), ferromagnet.gibbs_chain(model, k)
+            full = BlockDynamics(table, MaskLaw.of_size(SPINS, k)).transition()
+            chain = ferromagnet.gibbs_chain(model, k)
         else:
             full = parallel.product_chain(parallel.independent_parallel_laws(table))
             chain = ferromagnet.parallel_chain(model)

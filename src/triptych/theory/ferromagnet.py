@@ -34,10 +34,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_matmul, log_normalise
+from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import check_count
 from triptych.structures.ising import Ising
 from triptych.theory import parallel
+from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.hitting import Hitting
 
 _MOST_UNEQUAL = 10  # spins of a clique with unequal fields: 2^10 states
@@ -194,7 +196,13 @@ def gibbs_chain(model: Ferromagnet, k: int) -> CliqueChain:
     log_met = log_normalise(_log_choose(c, met) + _log_choose(free, k - met))
     if len(set(model.clique_fields)) > 1:
         table = _unequal(model)
-        parts = torch.stack([parallel.gibbs_chain(table, m) for m in met.tolist()])
+        stay = torch.eye(len(table.log_probs), dtype=torch.float64)
+        parts = torch.stack(
+            [
+                BlockDynamics(table, MaskLaw.of_size(c, m)).transition() if m else stay
+                for m in met.tolist()
+            ]
+        )
         return _on_states(torch.einsum("m,mxy->xy", log_met.exp(), parts), c)
     up, h, j = torch.arange(c + 1), model.clique_fields[0], model.coupling
     total = torch.full((c + 1, c + 1), -torch.inf, dtype=torch.float64)

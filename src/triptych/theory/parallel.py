@@ -21,9 +21,7 @@ P   transition       [states, states]    g   site laws   [states, N, V], g[x, i,
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple
 
 import torch
@@ -31,11 +29,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.divergences import kl_divergence, total_variation
-from triptych.core.logspace import log_conditional
 from triptych.core.protocols import Rng
-from triptych.core.table import Table, all_sequences, places
+from triptych.core.table import Table, all_sequences
 from triptych.core.validation import check_count, check_distributions, check_integers, check_shape
-from triptych.structures.ising import Ising
 
 # ------------------------------------------------------------------ product laws
 
@@ -134,106 +130,12 @@ def is_product(
     return ProductCheck(distance <= tolerance, worst, distance, float(lost[state]))
 
 
-# ------------------------------------------------------------------ samplers as matrices
-
-
-def gibbs_chain(table: Table, k: int) -> Float[Tensor, "states states"]:
-    """A uniform block of k positions is redrawn from its joint conditional [li, Def. 4.1.10].
-
-    Worked value: k = N draws from p whatever the state; k = 0 stays.
-    """
-    return _block_dynamics(table, k, lambda joint, vocab, size: joint.exp())
-
-
-def factorised_gibbs_chain(table: Table, k: int) -> Float[Tensor, "states states"]:
-    """The same block, its positions drawn independently from their marginals given the rest.
-
-    What one parallel pass over k masked positions does. Worked value: for k = 1 it is 1-Gibbs; for
-    k = N every step draws from the product of p's marginals.
-    """
-
-    def of_block(joint: Tensor, vocab: int, size: int) -> Tensor:
-        probs, rows = joint.exp(), len(joint)
-        grid = probs.reshape(rows, *[vocab] * size)
-        product = probs.new_ones(rows, 1)
-        for i in range(size):
-            others = [axis for axis in range(1, size + 1) if axis != i + 1]
-            site = grid.sum(others) if others else grid
-            product = (product[:, :, None] * site[:, None, :]).reshape(rows, -1)
-        return product
-
-    return _block_dynamics(table, k, of_block)
-
-
-def _block_dynamics(
-    table: Table, k: int, law: Callable[[Tensor, int, int], Tensor]
-) -> Float[Tensor, "states states"]:
-    """Σ_K P_K / C(N, k), where P_K moves within the states that agree outside of K."""
-    if not 0 <= k <= table.length:
-        raise ValueError(f"a block of {k} among {table.length} positions: k must be in 0..N")
-    vocab, length, states = table.vocab_size, table.length, len(table.log_probs)
-    matrix = torch.zeros(states, states, dtype=torch.float64, device=table.device)
-    value = places(vocab, length, table.device)
-    blocks = list(combinations(range(length), k))
-    for block in blocks:
-        rest = [i for i in range(length) if i not in block]
-        inner = (all_sequences(vocab, k, table.device) * value[list(block)]).sum(-1)
-        outer = (all_sequences(vocab, length - k, table.device) * value[rest]).sum(-1)
-        rank = outer[:, None] + inner  # every state, by what it is outside and inside of K
-        moved = law(log_conditional(table.log_probs[rank], "what a block leaves"), vocab, k)
-        matrix[rank[:, :, None], rank[:, None, :]] += moved[:, None, :] / len(blocks)
-    return matrix
-
-
 def independent_parallel_laws(table: Table) -> Float[Tensor, "states length vocab"]:
     """g[x, i, ·] = p(x_i = · | the others of x) [li, Def. 4.1.11]; `product_chain` of it steps."""
     states = all_sequences(table.vocab_size, table.length, table.device)
     at = torch.eye(table.length, dtype=torch.bool, device=table.device)
     laws = [table.masked_log_probs(states, one.expand_as(states))[:, i] for i, one in enumerate(at)]
     return torch.stack(laws, dim=1).exp()
-
-
-def gibbs_step(
-    ising: Ising, k: int, tokens: Int[Tensor, "chains spins"], rng: Rng
-) -> Int[Tensor, "chains spins"]:
-    """One step of k-Gibbs for every chain, on the spins themselves: for a few spins."""
-    blocks = list(combinations(range(ising.length), k))
-    uniform = torch.full((1, len(blocks)), 1 / len(blocks), dtype=torch.float64).log()
-    chosen = rng.categorical(uniform, torch.zeros(len(tokens), dtype=torch.long))
-    after, states = tokens.clone(), all_sequences(2, k)
-    for number in chosen.unique().tolist():
-        rows, block = torch.nonzero(chosen == number)[:, 0], list(blocks[number])
-        drawn = rng.categorical(ising.block_log_probs(tokens[rows], block))
-        after[rows[:, None], torch.tensor(block)] = states[drawn]
-    return after
-
-
-def parallel_step(
-    ising: Ising, tokens: Int[Tensor, "chains spins"], rng: Rng
-) -> Int[Tensor, "chains spins"]:
-    """One step of independent parallel for every chain, on the spins themselves."""
-    odds = ising.site_log_odds(tokens)
-    return rng.categorical(torch.stack([-odds, odds], dim=-1).mul(0.5).log_softmax(-1))
-
-
-def stationary_law(matrix: Float[Tensor, "states states"]) -> Float[Tensor, " states"]:
-    """π with πP = π, by eliminating states without a subtraction: each entry is right to rounding.
-
-    (Grassmann, Taksar and Heyman.) Worked value: leaving 0 with ½ and 1 with ¼: (1/3, 2/3).
-    """
-    check_distributions("matrix", matrix)
-    left, size = matrix.clone(), len(matrix)
-    for s in range(size - 1, 0, -1):
-        away = left[s, :s].sum()
-        if not away > 0:
-            raise ValueError("the chain is reducible: some states are never left for the others")
-        left[:s, s] /= away
-        left[:s, :s] += left[:s, s, None] * left[s, None, :s]
-    law = matrix.new_ones(size)
-    for s in range(1, size):
-        law[s] = law[:s] @ left[:s, s]
-        law[: s + 1] /= law[: s + 1].sum()
-    return law
 
 
 # ------------------------------------------------------------------ a transformer by hand
