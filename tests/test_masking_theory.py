@@ -341,6 +341,19 @@ def test_forgetting_biases_the_fit_by_hand():
     assert right < masking.population_loss(free, masks, wanted) - 1e-3
 
 
+@pytest.mark.parametrize("weight", [0.25, 0.5, 0.75])
+def test_the_last_step_to_a_forgetful_minimum_may_be_below_rounding(weight):
+    family = IsingFamily(Ising.chain(3, 0.4, 0.1))
+    blocks = [[0], [1], [2], [0, 1], [1, 2]]
+    inside = torch.zeros(5, 3, dtype=torch.float64)
+    for m, block in enumerate(blocks):
+        inside[m, block] = weight
+    masks = MaskLaw.looking(3, blocks, lambda x: x.double() @ inside.T)
+    theta = masking.forgetful_minimiser(family, masks)
+    gradient = torch.func.grad(lambda at: masking.forgetful_loss(family, masks, at))(theta)
+    assert gradient.abs().max() < 1e-9
+
+
 @each_family
 def test_without_looking_there_is_nothing_to_forget(family):
     masks, theta = MaskLaw.of_size(family.length, 2), family.theta + 0.1

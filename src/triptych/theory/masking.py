@@ -164,7 +164,8 @@ def forgetful_minimiser(family: Family, masks: MaskLaw) -> Float[Tensor, " d"]:
             return theta
         step, singular = torch.linalg.solve_ex(hessian, gradient)
         size, here = 1.0, loss(theta)
-        while size > 1e-6 and not loss(theta - size * step) <= here:
+        most = here + 8 * torch.finfo(here.dtype).eps * here.abs()  # what rounding may add
+        while size > 1e-6 and not loss(theta - size * step) <= most:
             size /= 2
         if int(singular) or not bool(torch.isfinite(step).all()) or size <= 1e-6:
             break
