@@ -366,7 +366,7 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
             named = sorted({*range(0, len(stand_for), step), len(stand_for) - 1})
             if len(named) > 2 and named[-1] - named[-2] < step / 2:
                 named.pop(-2)
-            axis.set_ticks(named, [_tick(stand_for[i]) for i in named])
+            axis.set_ticks(named, [_tick(float(f"{stand_for[i]:.2g}")) for i in named])
             continue
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         axis.set_major_formatter(FuncFormatter(_tick))
