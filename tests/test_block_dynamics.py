@@ -13,7 +13,7 @@ from triptych.core.table import Table
 from triptych.structures.ising import Ising
 from triptych.structures.uniform import Uniform
 from triptych.theory import block_dynamics as bd
-from triptych.theory import block_pairs
+from triptych.theory import block_mixing, block_pairs
 from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.block_sums import BlockSums
 
@@ -200,32 +200,6 @@ def test_one_block_of_everything_is_ergodic_on_pairs():
 # ------------------------------------------------------------------ the gap
 
 
-@pytest.mark.parametrize("coupling", [0.0, 0.5, 3.0, 10.36, 16.0])
-@pytest.mark.parametrize("method", ["dense", "lanczos"])
-def test_two_spins_by_hand(coupling, method):
-    """C = 1 + e^(2J); at J = 10.36 the gap is 1e-9, and right to 12 digits."""
-    dynamics = BlockDynamics(Table.of(Ising.chain(2, coupling)), MaskLaw.of_size(2, 1))
-    found = bd.poincare_constant(dynamics, method=method)
-    assert found == pytest.approx(1 + math.exp(2 * coupling), rel=1e-12)
-    half = 0.5 * math.tanh(coupling)
-    wanted = sorted([1.0, 0.5 + half, 0.5 - half, 0.0], reverse=True)
-    np.testing.assert_allclose(bd.spectrum(dynamics).numpy(), wanted, atol=1e-12)
-
-
-@pytest.mark.parametrize("method", ["dense", "lanczos"])
-@pytest.mark.parametrize("strong", [10.0, 18.0])
-def test_tiny_gaps_that_are_close_together(strong, method):
-    """Two pairs and a free spin, singletons: a pair is touched with 2/5, so the slower one decides:
-    C = 5/2 (1 + e^(2J)). At J = 18 both slow eigenvalues round to 1, and eigenvectors mix."""
-    coupling = torch.zeros(5, 5, dtype=torch.float64)
-    coupling[0, 1] = coupling[1, 0] = strong
-    coupling[2, 3] = coupling[3, 2] = strong + 0.2
-    ising = Ising(coupling, torch.zeros(5, dtype=torch.float64))
-    masks = MaskLaw.of_size(5, 1)
-    found = bd.poincare_constant(BlockDynamics(Table.of(ising), masks), method=method)
-    assert found == pytest.approx(2.5 * (1 + math.exp(2 * strong + 0.4)), rel=1e-9)
-
-
 def test_worked_constants():
     for n in (2, 4):
         dynamics = BlockDynamics(Table.of(Ising.chain(n, 0.0, field=0.4)), MaskLaw.of_size(n, 1))
@@ -257,7 +231,7 @@ def test_chains_that_fall_apart():
     dynamics = BlockDynamics(equal, MaskLaw.of_size(2, 1))
     assert bd.components(dynamics) == 2
     assert bd.poincare_constant(dynamics) == math.inf
-    assert bd.mixing_time(dynamics) == math.inf
+    assert block_mixing.mixing_time(dynamics) == math.inf
     assert bd.components(BlockDynamics(equal, MaskLaw.of_size(2, 2))) == 1
     masks = MaskLaw.looking(2, [[0], [1]], last_decides)
     assert bd.components(BlockDynamics(Table.of(Uniform(2, 2)), masks)) == 3
@@ -295,19 +269,43 @@ def test_sixteen_thousand_states():
 
 def test_worked_mixing_times():
     two = BlockDynamics(Table.of(Uniform(2, 2)), MaskLaw.of_size(2, 1))
-    assert bd.mixing_time(two) == 1
-    assert bd.mixing_time(two, 0.125) == 2
-    assert bd.mixing_time(two, 0.12) == 3
-    assert bd.mixing_time(two, 2.0**-12) == 11
-    assert bd.mixing_time(two, 0.75) == 0
+    assert block_mixing.mixing_time(two) == 1
+    assert block_mixing.mixing_time(two, 0.125) == 2
+    assert block_mixing.mixing_time(two, 0.12) == 3
+    assert block_mixing.mixing_time(two, 2.0**-12) == 11
+    assert block_mixing.mixing_time(two, 0.75) == 0
     point = torch.tensor([1.0, 0, 0, 0], dtype=torch.float64)
-    assert bd.mixing_time(two, 0.125, start=point) == 2
-    assert bd.mixing_time(two, 0.01, start=point, most=3) == math.inf
+    assert block_mixing.mixing_time(two, 0.125, start=point) == 2
+    assert block_mixing.mixing_time(two, 0.01, start=point, most=3) == math.inf
     one = BlockDynamics(Table.of(Uniform(2, 1)), MaskLaw.of_size(1, 1))
-    decay = bd.chi_square_decay(one, torch.tensor([1.0, 0.0], dtype=torch.float64), 2)
+    decay = block_mixing.chi_square_decay(one, torch.tensor([1.0, 0.0], dtype=torch.float64), 2)
     assert decay.tolist() == pytest.approx([1.0, 0.0, 0.0])
     with pytest.raises(ValueError, match="strictly between 0 and 1"):
-        bd.mixing_time(two, 1.0)
+        block_mixing.mixing_time(two, 1.0)
+
+
+def test_a_start_that_is_no_law_is_a_sentence():
+    two = BlockDynamics(Table.of(Uniform(2, 2)), MaskLaw.of_size(2, 1))
+    for wrong in ([0.5, 0.5, 0.5, 0.0], [1.5, -0.5, 0, 0], [math.nan, 1, 0, 0], [2.0, 0, 0, 0]):
+        start = torch.tensor(wrong, dtype=torch.float64)
+        with pytest.raises(ValueError, match="start is not a law"):
+            block_mixing.mixing_time(two, start=start)
+        with pytest.raises(ValueError, match="start is not a law"):
+            block_mixing.chi_square_decay(two, start, 2)
+    for length in (1, 2, 8):  # a law on one sequence would be spread over all of them
+        short = torch.full((length,), 1 / length, dtype=torch.float64)
+        with pytest.raises(ValueError, match="a probability for every sequence"):
+            block_mixing.mixing_time(two, start=short)
+        with pytest.raises(ValueError, match="a probability for every sequence"):
+            block_mixing.chi_square_decay(two, short, 0)
+        with pytest.raises(ValueError, match="a probability for every sequence"):
+            two.moved(short)
+    outside = torch.tensor([0.0, 0, 1, 0], dtype=torch.float64)
+    holes = BlockDynamics(HOLES, MaskLaw.of_size(2, 1))
+    with pytest.raises(ValueError, match="mass where p has none"):
+        block_mixing.chi_square_decay(holes, outside, 0)
+    with pytest.raises(ValueError, match="mass where p has none"):
+        block_mixing.mixing_time(holes, 0.9, start=outside)
 
 
 @pytest.mark.parametrize("distance", [0.25, 0.01])
@@ -319,9 +317,9 @@ def test_mixing_time_step_by_step(name, distance):
     now, steps = torch.eye(int(on.sum()), dtype=torch.float64), 0
     while 0.5 * (now - p[on]).abs().sum(1).max() > distance:
         now, steps = now @ matrix, steps + 1
-    assert bd.mixing_time(dynamics, distance) == steps
+    assert block_mixing.mixing_time(dynamics, distance) == steps
     starts = torch.eye(len(p), dtype=torch.float64)[on]
-    apart = [bd.mixing_time(dynamics, distance, start=start) for start in starts]
+    apart = [block_mixing.mixing_time(dynamics, distance, start=start) for start in starts]
     assert max(apart) == steps
 
 
@@ -329,7 +327,7 @@ def test_slow_chains_mix_at_their_rate():
     """Two spins, J = 6: from 11, TV is ½ e^(-t/C) up to the fast part, so ¼ takes C log 2 steps;
     and the relaxation bounds (C - 1) log 2 ≤ t ≤ C log(4 / p_min) hold."""
     dynamics = BlockDynamics(Table.of(Ising.chain(2, 6.0)), MaskLaw.of_size(2, 1))
-    constant, steps = bd.poincare_constant(dynamics), bd.mixing_time(dynamics)
+    constant, steps = bd.poincare_constant(dynamics), block_mixing.mixing_time(dynamics)
     assert steps == pytest.approx(constant * math.log(2), rel=1e-3)
     smallest = float(dynamics.stationary.min())
     assert (constant - 1) * math.log(2) <= steps <= constant * math.log(4 / smallest)
@@ -340,7 +338,7 @@ def test_chi_square_falls_at_the_promised_rate(table, masks):
     dynamics = BlockDynamics(table, masks)
     start = torch.zeros_like(dynamics.stationary)
     start[0] = 1.0
-    decay = bd.chi_square_decay(dynamics, start, 4)
+    decay = block_mixing.chi_square_decay(dynamics, start, 4)
     law = start
     for found in decay:
         p, on = dynamics.stationary, dynamics.stationary > 0

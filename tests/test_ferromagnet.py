@@ -108,6 +108,13 @@ def test_mode_ratios_by_going_through_all_states(model):
     assert flipped.tolist() == pytest.approx([found.flipped] * len(flipped))
 
 
+def test_ordered_pairs_would_make_the_inequality_strict():
+    """J_0 = 2 either way; each pair once is an equality, 4 = 4, and both orders give 10 > 4."""
+    once, twice = Ferromagnet(3.0, (1.0, 0.0)), Ferromagnet(6.0, (1.0, 0.0))
+    assert ferromagnet.mode_ratios(once).small_over_rest == 2 * once.margin == 4.0
+    assert ferromagnet.mode_ratios(twice).small_over_rest == 10.0
+
+
 def test_the_printed_strict_inequality_is_met_with_equality():
     """J = 3, fields (1, 0): log p(-,-) / p(+,-) = 2 - (-2) = 4 = 2 J_0; also with a free spin."""
     for free in ((), (0.5,)):
@@ -273,6 +280,23 @@ def test_the_stuck_bound_by_hand():
     assert ferromagnet.stuck_steps(2, 0.0, 0.74) == 1
     assert ferromagnet.stuck_steps(2, 0.0, 0.73) == 0
     assert ferromagnet.stuck_steps(20, 50.0, 0.5) == math.floor(0.25 * math.exp(2 * 81 / 20))
+    many = ferromagnet.stuck_steps(4000, 3.0, 0.5)  # e^1977, beyond floats
+    assert math.log(many) == pytest.approx(
+        ferromagnet.stuck_exponent(4000, 3.0) + math.log(0.25), rel=1e-12
+    )
+
+
+def test_blocks_that_hardly_ever_hold_the_clique():
+    """600 of 3000 spins, k = 700: log(1 - c) is -1615 and T = -log δ / (1 - c), beyond floats; and
+    20 of 60 spins, k = 20: c differs from 1 by 1e-16."""
+    model = Ferromagnet.with_margin(3000, 600, margin=1.0, clique_field=0.01)
+    steps = ferromagnet.reaching_steps(model, 700, 0.1)
+    wanted = math.log(math.log(10)) - ferromagnet.log_reaching(model, 700)
+    assert math.log(steps) == pytest.approx(wanted, rel=1e-12)
+    small = Ferromagnet.with_margin(60, 20, margin=9.0, clique_field=0.5)
+    chance = sigmoid(20.0) / math.comb(60, 20)  # 2^20 other states weigh e^-27 and less
+    wanted = math.log(10) / chance
+    assert ferromagnet.reaching_steps(small, 20, 0.1) == pytest.approx(wanted, rel=1e-2)
 
 
 def test_the_printed_stuck_bound_is_false_at_two_spins():

@@ -1,12 +1,13 @@
 """First times of small chains, by hand and by powers of the matrix."""
 
+import decimal
 import itertools
 import math
 
 import pytest
 import torch
 
-from triptych.theory.hitting import Hitting
+from triptych.theory.hitting import Hitting, whole_exp
 
 
 def geometric(q):
@@ -86,6 +87,20 @@ def test_hitting_times_against_powers_of_the_matrix():
             t for t in itertools.count(1) if 1 - torch.linalg.matrix_power(stay, t).sum(-1)[2] >= q
         )
         assert hitting.quantile(q, 2) == wanted
+        assert hitting.quantile(q) == max(hitting.quantile(q, start) for start in range(6))
+    each = [hitting.quantile(0.99, start) for start in range(6)]
+    assert min(each) < each[0] < max(each)  # the worst start is neither the first nor any
+
+
+def test_whole_numbers_beyond_floats():
+    """⌊½ · 5⌋ = 2; e^1980 has 860 digits, and Python's decimals agree on the first twelve."""
+    assert whole_exp(0.5, math.log(5)) == 2
+    assert whole_exp(1.0, 0.0) == 1
+    assert whole_exp(0.5, 0.0) == 0
+    with decimal.localcontext(prec=40):
+        for factor, exponent in ((0.25, 699.9), (0.25, 700.1), (0.25, 1978.25), (3.0, 5000.0)):
+            wanted = decimal.Decimal(factor) * decimal.Decimal(exponent).exp()
+            assert abs(decimal.Decimal(whole_exp(factor, exponent)) / wanted - 1) < 1e-12
 
 
 def test_what_is_never_reached_is_said():

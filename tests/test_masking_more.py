@@ -1,6 +1,7 @@
 """The study of k-pseudolikelihood: its data, its rows, and every way its judge can answer."""
 
 import math
+import zlib
 
 import pytest
 import torch
@@ -34,7 +35,7 @@ class Bench:
     device = "cpu"
 
     def rng(self, purpose=""):
-        return TorchRng(sum(map(ord, purpose)))
+        return TorchRng(zlib.crc32(purpose.encode()))
 
     def tensors(self, key, make):
         return make()
@@ -72,7 +73,7 @@ def test_rows_are_fits_of_the_data(rows):
     unit = Unit({"kind": "fit", "coupling": 0.3, "samples": 100, "repeats": 100}, 0)
     first = next(iter(STUDY.run(unit, Bench())))
     ising = Ising.clique_and_free(4, 4, 0.3, 0.0)
-    data = gather(ising, 100, 100, TorchRng(Bench().rng("data").seed))
+    data = gather(ising, 100, 100, TorchRng(Bench().rng("data, fit, J = 0.3, n = 100").seed))
     family, one = IsingFamily(ising), MaskLaw.of_size(4, 1)
     found = estimators.fit(family, one, data.drawn[1])
     wanted = (found.theta - family.theta).square().sum(1)
@@ -180,7 +181,53 @@ def test_thin_evidence_is_undecided():
     undecided([r | {"errors": r["errors"][:99]} if "errors" in r else r for r in fits], "0 sizes")
     undecided([row for row in fits if row["kind"] == "fit"], "gradient descent")
     undecided([row | {"gap": 0.1} if "gap" in row else row for row in fits], "gradient descent")
+    empty = {"gap": None, "data_sets": 0}
+    for k in (1, 2, 3, 4):
+        one = [row for row in fits if not ("gap" in row and row["k"] == k)]
+        undecided(one, "a data set for every k")
+        none = [row | (empty if "gap" in row and row["k"] == k else {}) for row in fits]
+        undecided(none, "a data set for every k")
+        zero = [row | ({"data_sets": 0} if "gap" in row and row["k"] == k else {}) for row in fits]
+        undecided(zero, "a data set for every k")
     undecided(changed(largest_gradient=1e-3), "did not reach the minimum")
+
+
+@pytest.mark.parametrize("share", [0.2, 0.85, 1.15, 5.0])
+def test_errors_far_from_their_limit_are_undecided(share):
+    """At the largest n alone; with a spread of a tenth the interval is ± 0.03 of the ratio."""
+    rows = held(WEAK)
+    for row in rows:
+        if row["kind"] == "fit":
+            row["errors"] = [share * error for error in row["errors"]]
+    undecided(rows, "at n = 10000 the error is not near its exact limit")
+    one = held(WEAK)
+    for row in one:
+        if row["kind"] == "fit" and row["k"] == 2 and row["samples"] == 10_000:
+            row["limit"] = row["limit"] / share
+    undecided(one, "for k = 2")
+    small = held(WEAK)
+    for row in small:
+        if row["kind"] == "fit" and row["samples"] == 1000:
+            row["errors"] = [share * error for error in row["errors"]]
+    assert judge_weak(small).outcome is Outcome.HOLDS
+
+
+def test_every_unit_has_data_of_its_own():
+    """All couplings, sizes and seeds; a stream is named by what its unit is."""
+    seen = []
+
+    class Recording(Bench):
+        def __init__(self, seed):
+            self.seed = seed
+
+        def rng(self, purpose=""):
+            seen.append((self.seed, purpose))
+            return TorchRng(0)
+
+    found = STUDY.units(masking_more.MaskingMore(seeds=2, sizes=(1000, 2000), repeats=1))
+    for unit in found:
+        next(iter(STUDY.run(unit, Recording(unit.seed))))
+    assert len(set(seen)) == len(found) == 10
 
 
 def test_equal_errors_are_undecided():
@@ -238,8 +285,12 @@ def test_ratio_to_the_limit_by_hand():
     for row in rows:
         if row.get("k") == 2 and "errors" in row:
             row["errors"] = [1.2 * row["limit"] / row["samples"]] * 100
-    assert limit_ratios(rows, PEAKY, 1000)[2] == pytest.approx(1.2)
-    assert limit_ratios(rows, PEAKY, 1000)[3] == pytest.approx(1.0)
+    found = limit_ratios(rows, PEAKY, 1000)
+    assert found[2].value == pytest.approx(1.2)
+    assert found[2].half_width == pytest.approx(0.0, abs=1e-12)
+    assert found[3].value == pytest.approx(1.0)
+    # a hundred ratios of 0.9 and 1.1: sd 0.1005, and the 98.75 % point of t with 99 degrees is 2.54
+    assert found[3].half_width == pytest.approx(2.544 * 0.1005 / 10, rel=1e-2)
 
 
 def test_nan_is_never_passed_over():

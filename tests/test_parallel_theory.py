@@ -43,6 +43,10 @@ def brute_product(laws):
 def test_products_and_their_marginals():
     fixed = torch.tensor([[0.5, 0.5], [0.75, 0.25]], dtype=torch.float64).expand(4, 2, 2)
     assert parallel.product_chain(fixed)[2].tolist() == [3 / 8, 1 / 8, 3 / 8, 1 / 8]
+    loose = 1.001 * fixed[:1]
+    assert parallel.site_products(loose)[0].tolist() == pytest.approx(
+        [1.002001 * share for share in (3 / 8, 1 / 8, 3 / 8, 1 / 8)]
+    )
     laws = random_laws(3, 2, seed=0)
     chain = parallel.product_chain(laws)
     assert torch.allclose(chain, brute_product(laws), atol=1e-15)

@@ -11,6 +11,7 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table
 from triptych.structures.ising import Ising
 from triptych.structures.uniform import Uniform
+from triptych.theory import estimators
 from triptych.theory import finite_sample as fs
 from triptych.theory import tensorisation as tn
 from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
@@ -330,17 +331,15 @@ def test_no_direction_of_the_box_improves_a_fit(masks):
 
 def test_a_fit_with_all_the_data_finds_the_truth():
     masks = ones(1.5, 3)
-    p = TRIPLE.table.log_probs.exp()
-    weights = p * masks.log_prob(TRIPLE.table.sequences).exp().T
+    weights = (TRIPLE.table.log_probs + masks.log_prob(TRIPLE.table.sequences).T).exp()
     torch.testing.assert_close(fs.fit(TRIPLE, masks, weights, 1.0), TRIPLE.theta, atol=1e-4, rtol=0)
 
 
 def test_the_hessian_is_a_mean_of_covariances():
     """Against finite differences of the loss, away from the truth."""
     masks, theta = ones(1.5, 3), vector(0.3, -0.4, 0.1, 0.9, -0.7, 0.2)
-    p = TRIPLE.table.log_probs.exp()
-    weights = p * masks.log_prob(TRIPLE.table.sequences).exp().T
-    found, h = fs.covariance_hessian(TRIPLE, masks, theta), 1e-3
+    weights = (TRIPLE.table.log_probs + masks.log_prob(TRIPLE.table.sequences).T).exp()
+    found, h = estimators.hessian_at(TRIPLE, masks, weights[None], theta[None])[0], 1e-3
     step = h * torch.eye(6, dtype=torch.float64)
 
     def loss(value):
@@ -351,7 +350,8 @@ def test_the_hessian_is_a_mean_of_covariances():
         wanted = loss(theta + a + b) - loss(theta + a - b) - loss(theta - a + b)
         wanted = (wanted + loss(theta - a - b)) / (4 * h * h)
         assert float(found[i, j]) == pytest.approx(wanted, abs=1e-5)
-    one = fs.covariance_hessian(SPIN, MaskLaw.of_size(1, 1), vector(0.0))
+    fair = vector(0.5, 0.5)[None, None]
+    one = estimators.hessian_at(SPIN, MaskLaw.of_size(1, 1), fair, vector(0.0)[None])
     assert one.item() == pytest.approx(1.0)
 
 

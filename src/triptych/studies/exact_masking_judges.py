@@ -4,12 +4,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from triptych.core.estimates import Outcome, proportion
-from triptych.studies.judging import all_of, largest, rows_of, without_nan
+from triptych.core.estimates import Outcome
+from triptych.studies.exact_masking_finite import FINITE_HELD
+from triptych.studies.judging import largest, rows_of, without_nan
 from triptych.studies.study import Row, Rows, Verdict
 
 EXACT = 1e-10  # agreement of two ways to a matrix, relative
-ORDER = 1e-9  # how far below 0 rounding may bring the least eigenvalue of a difference, relative
+CONVEX = 1e-9  # how far below 0 rounding may bring the least eigenvalue of a Hessian, relative
+WHITENED = 1e-6  # by which a ratio of variances may exceed its bound, in any direction
+CONDITION = 1e6  # of the information; beyond, whitened matrices lose too many digits to be judged
+READINGS = ("as printed", "K = {0}", "K = {1}")  # of the example of Lemma 4.3.1
 DIFFERENT = 1e-3  # probabilities, or parameters, that are said to differ do so by this much
 _NO_ROWS = Verdict(Outcome.UNDECIDED, "there are no rows yet")
 
@@ -23,6 +27,16 @@ def _numbers(rows: Sequence[Row], columns: Sequence[str]) -> bool:
 def _thin(rows: Sequence[Row], models: int = 2) -> str:
     """Why there is too little evidence, or nothing."""
     return "" if len({row["model"] for row in rows}) >= models else f"{models} models are needed; "
+
+
+def _well_conditioned(rows: Sequence[Row]) -> tuple[list[Row], str]:
+    """The rows whose Fisher information has a condition number that can be judged, and a clause."""
+    kept = [row for row in rows if row["condition"] <= CONDITION]
+    left = {(row["model"], row["seed"]) for row in rows if not row["condition"] <= CONDITION}
+    if not left:
+        return kept, ""
+    models = "model is" if len(left) == 1 else "models are"
+    return kept, f" ({len(left)} {models} left out: the condition of I is above {CONDITION:g})"
 
 
 def _verdict(holds: bool, thin: str, because: str, measured: dict[str, Any]) -> Verdict:
@@ -56,39 +70,47 @@ def judge_information(rows: Rows) -> Verdict:
 
 @without_nan
 def judge_order(rows: Rows) -> Verdict:
-    """Γ_{k+1} ⪯ Γ_k for every k: no eigenvalue of the difference below -1e-9, relative."""
-    mine = rows_of(rows, "order")
-    if not mine:
+    """Γ_{k+1} ⪯ Γ_k for every k: no direction keeps more than 1 + 1e-6 of its variance.
+
+    That is the largest eigenvalue of Γ_k^-½ Γ_{k+1} Γ_k^-½, so stiff directions count as much as
+    others. Families whose information has a condition number above 1e6 are left out.
+    """
+    every = rows_of(rows, "order")
+    if not every:
         return _NO_ROWS
-    if not _numbers(mine, ["margin", "gain", "all_masks_margin"]):
-        return Verdict(Outcome.UNDECIDED, "a margin is not a number")
-    least, gains = min(row["margin"] for row in mine), [row["gain"] for row in mine]
-    same = sum(row["margin"] <= ORDER for row in mine)
-    every = min(mine, key=lambda row: row["all_masks_margin"])
+    if not _numbers(every, ["most_kept", "least_kept", "all_masks_kept"]):
+        return Verdict(Outcome.UNDECIDED, "a ratio of variances is not a number")
+    mine, left = _well_conditioned(every)
+    if not mine:
+        return Verdict(Outcome.UNDECIDED, f"no family is well conditioned{left}")
+    worst, gains = max(mine, key=lambda r: r["most_kept"]), [1 - row["least_kept"] for row in mine]
+    same = sum(row["most_kept"] >= 1 - WHITENED for row in mine)
+    all_masks = max(mine, key=lambda row: row["all_masks_kept"])
     measured = {
-        "least_margin": least,
+        "most_kept": worst["most_kept"],
         "least_gain": min(gains),
         "largest_gain": max(gains),
-        "least_margin_all_masks": every["all_masks_margin"],
+        "most_kept_all_masks": all_masks["all_masks_kept"],
     }
     because = (
-        f"Γ(k+1) ⪯ Γ(k) in all {len(mine)} steps (least eigenvalue of the difference {least:.0e} "
-        f"of the largest of Γ(k)); the largest is "
-        f"{min(gains):.0%} to {max(gains):.0%} of it. In {same} steps some direction gains "
-        "nothing, so the order is not strict. That is with one mask drawn for each sequence"
+        f"Γ(k+1) ⪯ Γ(k) in all {len(mine)} steps{left}: no direction keeps more than 1 "
+        f"{worst['most_kept'] - 1:+.0e} of its variance; the one that gains most gains "
+        f"{min(gains):.0%} to {max(gains):.0%}. That is with one mask drawn for each sequence"
     )
-    if every["all_masks_margin"] < -ORDER:
+    if same:
+        because += f"; in {same} steps some direction gains nothing, so the order is not strict"
+    if all_masks["all_masks_kept"] > 1 + WHITENED:
         because += (
-            f"; with all masks of each sequence the order fails (margin "
-            f"{every['all_masks_margin']:.2g} on {every['model']}, k = {every['k']})"
+            f"; with all masks of each sequence the order fails (a direction keeps 1 "
+            f"{all_masks['all_masks_kept'] - 1:+.1e} on {all_masks['model']}, k = {all_masks['k']})"
         )
-    if not least >= -ORDER:
-        worst = min(mine, key=lambda row: row["margin"])
+    holds = worst["most_kept"] <= 1 + WHITENED
+    if not holds:
         because = (
-            f"Γ(k+1) ⪯ Γ(k) fails on {worst['model']} at k = {worst['k']}: the difference has an "
-            f"eigenvalue of {worst['margin']:.2g} of the largest of Γ(k)"
+            f"Γ(k+1) ⪯ Γ(k) fails on {worst['model']} at k = {worst['k']}: a direction keeps "
+            f"{worst['most_kept']:.7g} of its variance"
         )
-    return _verdict(least >= -ORDER, _thin(mine), because, measured)
+    return _verdict(holds, _thin(mine), because, measured)
 
 
 @without_nan
@@ -108,17 +130,21 @@ def judge_adaptive_bound(rows: Rows) -> Verdict:
     mine = [row for row in rows_of(rows, "law") if row["adaptive"]]
     verdict = _bounded(mine)
     known = [row for row in mine if row["pair_gap"] is not None and row["blocks"] > 1]
-    if verdict.outcome is not Outcome.HOLDS or not known:
+    if verdict.outcome is not Outcome.HOLDS:
         return verdict
+    thin = _thin(known)
+    if thin:
+        return Verdict(Outcome.UNDECIDED, f"with the kernel on pairs {thin}{verdict.because}")
     gap, error = (largest([row[c] for row in known]) for c in ("pair_gap", "score_error"))
     share = min(row["score_share"] for row in known)
     measured = {**verdict.measured, "pair_gap": gap, "score_share": share, "score_error": error}
     because = (
         f"{verdict.because}. That is for the chain on sequences; read on pairs (x, K) with the "
-        f"kernel (4.26) the statement is empty: K never moves, the gap is {gap:g}. And the proof's "
-        f"Var(f) = vᵀIv for the conditional score is not so: its variance is that of the masked "
-        f"score (to {error:.0e}), down to {share:.2g} of vᵀIv; the joint score repairs it"
+        f"kernel (4.26) the statement is empty: K never moves, the gap is {gap:g}. The variance on "
+        f"pairs of the conditional score is that of the masked score (to {error:.0e})"
     )
+    if share < 1 - DIFFERENT:
+        because += f", down to {share:.2g} of vᵀIv, for which the proof takes it"
     if not (error <= EXACT and gap == 0):
         return Verdict(
             Outcome.FAILS, "the kernel on pairs is not what is said: " + because, measured
@@ -126,30 +152,38 @@ def judge_adaptive_bound(rows: Rows) -> Verdict:
     return verdict._replace(because=because, measured=measured)
 
 
-def _bounded(mine: Sequence[Row]) -> Verdict:
-    if not mine:
+def _bounded(every: Sequence[Row]) -> Verdict:
+    """The largest eigenvalue of I^½ Γ I^½ is at most C (1 + 1e-6)."""
+    if not every:
         return _NO_ROWS
-    if not _numbers(mine, ["bound_margin", "poincare", "worst_ratio"]):
-        return Verdict(Outcome.UNDECIDED, "a margin or a constant is not a finite number")
-    worst = min(mine, key=lambda row: row["bound_margin"])
+    if not _numbers(every, ["poincare", "worst_ratio"]):
+        return Verdict(Outcome.UNDECIDED, "a ratio or a constant is not a finite number")
+    mine, left = _well_conditioned(every)
+    if not mine:
+        return Verdict(Outcome.UNDECIDED, f"no family is well conditioned{left}")
+    worst = max(mine, key=lambda row: row["worst_ratio"] / row["poincare"])
     used = [row["worst_ratio"] / row["poincare"] for row in mine]
     measured = {
-        "least_margin": worst["bound_margin"],
         "closest": max(used),
         "loosest": min(used),
         "largest_constant": max(row["poincare"] for row in mine),
     }
     because = (
-        f"Γ ⪯ C/I on all {len(mine)} pairs of a model and a mask law, C up to "
+        f"Γ ⪯ C/I on all {len(mine)} pairs of a model and a mask law{left}, C up to "
         f"{measured['largest_constant']:.3g}; the worst direction uses {min(used):.1%} to "
-        f"{max(used):.1%} of the bound (all of it where every string has its own parameter)"
+        f"{max(used):.1%} of the bound"
     )
-    if not worst["bound_margin"] >= -ORDER:
+    tables = [u for u, row in zip(used, mine, strict=True) if row["model"].startswith("table")]
+    if tables:
+        because += f" (at least {min(tables):.1%} where every string has its own parameter)"
+    holds = max(used) <= 1 + WHITENED
+    if not holds:
         because = (
-            f"Γ ⪯ C/I fails on {worst['model']} with masks “{worst['law']}”: an eigenvalue of "
-            f"{worst['bound_margin']:.2g} of the largest of C/I"
+            f"Γ ⪯ C/I fails on {worst['model']} with masks “{worst['law']}”: a direction has "
+            f"{worst['worst_ratio']:.7g} times the variance of maximum likelihood, and C is "
+            f"{worst['poincare']:.7g}"
         )
-    return _verdict(worst["bound_margin"] >= -ORDER, _thin(mine), because, measured)
+    return _verdict(holds, _thin(mine), because, measured)
 
 
 @without_nan
@@ -166,11 +200,17 @@ def judge_dirichlet(rows: Rows) -> Verdict:
     }
     because = (
         f"the two forms agree to {worst['on_pairs']:.0e} for functions of x and K with the kernel "
-        f"(4.26), reversible to {worst['pair_balance']:.0e}, and to {worst['on_sequences']:.0e} "
-        f"for functions of x with the chain on sequences, under {len(mine)} laws that look at x; "
-        "the kernel (4.26) keeps K and so is not ergodic, as Definition 4.1.4 asks"
+        f"(4.26), reversible to {worst['pair_balance']:.0e}, under {len(known)} laws that look at "
+        f"x, and to {worst['on_sequences']:.0e} for functions of x with the chain on sequences, "
+        f"under {len(mine)}"
     )
-    return _verdict(all(v <= EXACT for v in worst.values()), _thin(mine), because, worst)
+    still = sum(row["pair_gap"] == 0 for row in known if row["blocks"] > 1)
+    if still:
+        because += (
+            f"; in {still} of them the kernel (4.26), which keeps K, has no gap: it is not ergodic,"
+            " and Definition 4.1.4 asks for an ergodic chain"
+        )
+    return _verdict(all(v <= EXACT for v in worst.values()), _thin(known), because, worst)
 
 
 # ------------------------------------------------------------------ conditioning, convexity
@@ -207,11 +247,13 @@ def judge_conditioning(rows: Rows) -> Verdict:
         return Verdict(Outcome.FAILS, "the truth does not minimise the loss given K", measured)
     if not looking or not blind:
         return Verdict(Outcome.UNDECIDED, "masks that look and masks that do not are needed")
+    if not shown.keys() >= set(READINGS):
+        return Verdict(Outcome.UNDECIDED, f"readings are missing: {', '.join(READINGS)} are needed")
     worst = max(looking, key=lambda row: row["bias"])
     measured["bias"] = worst["bias"]
     because = (
-        f"p(x_K | x_-K, K) and p(x_K | x_-K) differ, {text} (the print has K = {{0}} and x_1; both "
-        f"consistent readings differ as well). A loss that forgets K is least at parameters off by "
+        f"p(x_K | x_-K, K) and p(x_K | x_-K) differ, {text} (the print has K = {{0}} with x_1, the "
+        f"two others do not mix them). A loss that forgets K is least at parameters off by "
         f"{worst['bias']:.2f}, a law {worst['distance']:.2f} away in total variation, where masks "
         f"prefer ones by e^{worst['strength']:g}"
     )
@@ -233,74 +275,22 @@ def judge_convexity(rows: Rows) -> Verdict:
         return Verdict(Outcome.UNDECIDED, "an eigenvalue or a chord is not a number")
     least = min(row["least_eigenvalue"] for row in mine)
     chord = min(row["least_chord"] for row in mine)
+    if any(row["formula_error"] is None for row in mine):
+        return Verdict(Outcome.UNDECIDED, "the Hessian by covariances is missing for an Ising row")
     error = max(row["formula_error"] for row in mine)
     others = [row["least_eigenvalue"] for row in every if not row["ising"]]
     measured = {"least_eigenvalue": least, "least_chord": chord, "formula_error": error}
     points = sum(row["points"] for row in mine)
-    control = f"; that of a hidden Markov model is not ({min(others):.2g})" if others else ""
+    control = ""
+    if others and min(others) < -CONVEX:
+        control = f"; that of a family that is not log-linear has one ({min(others):.2g})"
     because = (
         f"at {points} random parameters the least eigenvalue of the Hessian is {least:.0e} of the "
         f"largest and no chord is below the loss ({chord:.0e}); the Hessian is a mean of "
         f"conditional covariances (to {error:.0e}), which have no negative eigenvalue{control}"
     )
-    holds = min(least, chord) >= -ORDER and error <= 1e-8
+    holds = min(least, chord) >= -CONVEX and error <= 1e-8
     return _verdict(holds, _thin(mine), because, measured)
-
-
-# ------------------------------------------------------------------ finite samples
-
-
-@without_nan
-def judge_finite(rows: Rows) -> Verdict:
-    """The inequality holds with frequency 1 - δ, for every n, in both readings of the loss.
-
-    With the smallest right side: one cell, ε = 0, the Poincaré constant in place of C_AT. A Wilson
-    interval of the frequency that reaches below 1 - δ leaves it UNDECIDED. Theorem 4.1.4 has no
-    content where its right side is above 1; how often that is so is reported, not judged.
-    """
-    mine = rows_of(rows, "finite")
-    if not mine:
-        return _NO_ROWS
-    if not _numbers(mine, ["distance", "strict", "printed", "closest", "delta"]):
-        return Verdict(Outcome.UNDECIDED, "a side of the inequality is not a number")
-    outcomes = []
-    for row in mine:
-        frequency = proportion(int(row["held"]), int(row["repeats"]))
-        wanted = 1 - row["delta"]
-        low = Outcome.FAILS if frequency.high < wanted else Outcome.UNDECIDED
-        outcomes.append(Outcome.HOLDS if frequency.low >= wanted else low)
-    held, trials = sum(row["held"] for row in mine), sum(row["repeats"] for row in mine)
-    empty = {
-        side: sum(row[side] >= 1 for row in mine) / len(mine) for side in ("strict", "printed")
-    }
-    floor = [row for row in mine if row["reading"] == "cross-entropy"]
-    least = min((row["strict"] for row in floor), default=math.nan)
-    most = max(row["n"] for row in mine)
-    down = min((row["strict"] for row in mine if row["n"] == most), default=math.nan)
-    closest = max(row["closest"] for row in mine)
-    rates = rows_of(rows, "rate")
-    measured: dict[str, Any] = {
-        "held": [held, trials],
-        "closest": closest,
-        "right_side_at_least_1": empty,
-        "least_right_side_cross_entropy": least,
-    }
-    because = (
-        f"held in {held} of {trials} checks with the smallest right side (at most {closest:.1%} "
-        f"of it used); it is at least 1, so says nothing, in {empty['strict']:.0%} of the settings,"
-        f" and with the covering number and a proved C_AT in {empty['printed']:.0%}. With the loss "
-        f"as defined, a cross-entropy, it never falls below {least:.2f}; with the divergence of "
-        f"the proof it falls with n (to {down:.2f} at n = {most:g})"
-    )
-    if rates:
-        over = largest([row["over_printed"] for row in rates])
-        proved = largest([row["over_proved"] for row in rates])
-        measured |= {"entropy_over_printed_rate": over, "entropy_over_proved_rate": proved}
-        because += (
-            f". (The rate 2/C_AT printed for the entropy is not met: it is {over:.2f} times what "
-            f"that allows on one bit; 1/C_AT is right)"
-        )
-    return Verdict(all_of(outcomes), because, measured)
 
 
 # ------------------------------------------------------------------ rows made by hand
@@ -310,13 +300,14 @@ def _law(model: str, law: str, **changes: Any) -> Row:
     row: Row = {
         "kind": "law",
         "model": model,
+        "seed": 0,
+        "condition": 10.0,
         "law": law,
         "adaptive": law.startswith("ones"),
         "blocks": 5,
         "poincare": 4.0,
         "worst_ratio": 3.0,
         "trace_ratio": 2.0,
-        "bound_margin": 0.1,
         "score_share": 0.5,
         "pair_gap": 0.0,
     }
@@ -325,8 +316,8 @@ def _law(model: str, law: str, **changes: Any) -> Row:
 
 
 def _order(model: str, **changes: Any) -> Row:
-    row: Row = {"kind": "order", "model": model, "k": 1, "margin": 0.01, "gain": 0.3}
-    return row | {"all_masks_margin": 0.0} | changes
+    row: Row = {"kind": "order", "model": model, "seed": 0, "condition": 10.0, "k": 1}
+    return row | {"most_kept": 0.99, "least_kept": 0.7, "all_masks_kept": 1.0} | changes
 
 
 def _example(reading: str, given: float, without: float) -> Row:
@@ -335,6 +326,7 @@ def _example(reading: str, given: float, without: float) -> Row:
 
 def _forgetting(strength: float, **changes: Any) -> Row:
     row: Row = {"kind": "forgetting", "strength": strength, "distance": 0.1 * strength}
+    row |= {"given_bias": 0.0, "given_distance": 0.0}
     return row | {"bias": 0.2 * strength, "gradient_error": 1e-15} | changes
 
 
@@ -343,37 +335,28 @@ def _convex(model: str, **changes: Any) -> Row:
     return row | {"least_eigenvalue": 0.01, "least_chord": 0.1, "formula_error": 1e-12} | changes
 
 
-def _finite(reading: str, **changes: Any) -> Row:
-    row: Row = {"kind": "finite", "model": "chain 2 0.4", "law": "size 1", "n": 100}
-    row |= {"reading": reading, "delta": 0.1, "repeats": 60, "held": 60, "distance": 0.1}
-    return row | {"strict": 0.9, "printed": 9.0, "closest": 0.2} | changes
-
-
 _READINGS = [
     _example("as printed", 9 / 13, 3 / 5),
     _example("K = {0}", 6 / 7, 3 / 4),
     _example("K = {1}", 9 / 17, 3 / 5),
 ]
 _TRAINED = [_forgetting(0.0), _forgetting(1.0)]
-_RATE: Row = {"kind": "rate", "chance": 0.01, "over_printed": 1.3, "over_proved": 0.9}
 HELD: list[Row] = [
     *(_law(model, law) for model in ("chain 3 0.5", "hmm 3") for law in ("size 1", "ones 1.5")),
     *(_order(model) for model in ("chain 3 0.5", "hmm 3")),
     *_READINGS,
     *_TRAINED,
     *(_convex(model) for model in ("chain 3 0.5", "clique 4 0.3")),
-    _finite("cross-entropy"),
-    _finite("divergence"),
-    _RATE,
+    *FINITE_HELD,
 ]
 INFORMATION_REFUTED = [
     [*HELD, _law("hmm 3", "size 1", information_error=1e-6)],
     [*HELD, _law("hmm 3", "size 1", gradient_error=1e-6)],
 ]
-ORDER_REFUTED = [[*HELD, _order("hmm 3", margin=-1e-3)]]
-BOUND_REFUTED = [[*HELD, _law("hmm 3", "size 1", bound_margin=-1e-3)]]
+ORDER_REFUTED = [[*HELD, _order("hmm 3", most_kept=1.00001)]]
+BOUND_REFUTED = [[*HELD, _law("hmm 3", "size 1", worst_ratio=4.0001)]]
 ADAPTIVE_REFUTED = [
-    [*HELD, _law("hmm 3", "ones 1.5", bound_margin=-1e-3)],
+    [*HELD, _law("hmm 3", "ones 1.5", worst_ratio=4.0001)],
     [*HELD, _law("hmm 3", "ones 1.5", score_error=1e-3)],
     [*HELD, _law("hmm 3", "ones 1.5", pair_gap=0.5)],
 ]
@@ -393,8 +376,4 @@ CONVEXITY_REFUTED = [
     [*HELD, _convex("clique 4 0.3", least_eigenvalue=-1e-3)],
     [*HELD, _convex("clique 4 0.3", least_chord=-1e-3)],
     [*HELD, _convex("clique 4 0.3", formula_error=1e-3)],
-]
-FINITE_REFUTED = [
-    [_finite("cross-entropy"), _finite("divergence", held=40)],
-    [_finite("cross-entropy", held=40), _finite("divergence")],
 ]

@@ -59,9 +59,10 @@ def units(settings: MaskingMore) -> Sequence[Unit]:
 
 
 def run(unit: Unit, bench: Bench) -> Iterable[Row]:
-    """The same data for every k; every row carries its coupling, size and seed."""
+    """The same data for every k, others for every coupling, size and seed."""
     given = unit.parameters
-    rng = TorchRng(bench.rng("data").seed)
+    purpose = f"data, {given['kind']}, J = {given['coupling']}, n = {given['samples']}"
+    rng = TorchRng(bench.rng(purpose).seed)
     ising = Ising.clique_and_free(SPINS, SPINS, given["coupling"], 0.0)
     data = gather(ising, given["samples"], given["repeats"], rng)
     rows = _descents(ising, data) if given["kind"] == "descent" else _fits(ising, data)
@@ -135,7 +136,7 @@ def _descents(ising: Ising, data: Data) -> Iterator[Row]:
         yield {
             "k": k,
             "data_sets": int(both.sum()),
-            "gap": float(gap.max()) if len(gap) else 0.0,
+            "gap": float(gap.max()) if len(gap) else None,
             "steps": int(descent.steps.max()),
         }
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from triptych.core.divergences import total_variation
 from triptych.core.estimates import Outcome
+from triptych.core.logspace import log_normalise
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng, exact_transition_matrix
@@ -30,7 +31,8 @@ from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.kernels import Conditionals
 
 _STEPS = 7  # of a map that is applied again and again
-_WHAT = ("map", "decoder", "scan", "gibbs")
+_WHAT = ("map", "decoder", "zeros", "scan", "gibbs")
+_DROPPED = -40.0  # log-probability below which a truncating sampler drops a token
 
 
 def gather(unit: Unit, rng: TorchRng) -> Iterable[Row]:
@@ -63,11 +65,30 @@ def gather(unit: Unit, rng: TorchRng) -> Iterable[Row]:
         chain = exact_transition_matrix([tuple(x) for x in all_sequences(2, 3).tolist()], step)
         off = (chain - parallel.product_chain(wanted)).abs().max() if name == "by hand" else 0.0
         yield _distances("decoder", name, 1, chain) | {"law_error": float(off)}
+    yield _with_zeros(wanted)
     ising = Ising.random(3, scale=1.0, seed=unit.seed)
     yield from _samplers("random couplings", ising)
     if unit.seed == 0:
         yield from _samplers("pair, J = 0", Ising.chain(2, 0.0))
         yield from _samplers("clique, J = 1", Ising.clique_and_free(4, 3, 1.0, 0.3))
+
+
+def _with_zeros(laws: Float[Tensor, "states length vocab"]) -> Row:
+    """The same laws with every other row a point mass, which a softmax cannot be."""
+    sure = torch.eye(2, dtype=torch.float64)[laws.argmax(-1)]
+    odd = (torch.arange(laws[..., 0].numel()) % 2 == 1).reshape(*laws.shape[:2], 1)
+    wanted = torch.where(odd, sure, laws)
+    made = parallel.compiled_law(wanted).log_probs(all_sequences(2, 3))
+    kept = log_normalise(made.masked_fill(made < _DROPPED, -torch.inf))
+    return {
+        "what": "zeros",
+        "name": "by hand, with zeros",
+        "zeros": int((wanted == 0).sum()),
+        "leak": float(made.exp()[wanted == 0].max()),
+        "law_error": float((made.exp() - wanted).abs().max()),
+        "zeros_after_truncation": int((kept[wanted == 0] == -torch.inf).sum()),
+        "truncated_error": float((kept.exp() - wanted).abs().max()),
+    }
 
 
 def _samplers(name: str, ising: Ising) -> Iterable[Row]:
@@ -157,16 +178,26 @@ def judge_decoders(rows: Rows) -> Verdict:
         row = min(several, key=lambda row: row["distance"])
         because = f"k-Gibbs with k = {row['k']} is a product law on {row['name']}"
         return Verdict(Outcome.FAILS, because, measured)
+    for row in of["zeros"]:
+        left = row["zeros"] - row["zeros_after_truncation"]
+        if left or not max(row["law_error"], row["truncated_error"]) <= EXACT:
+            because = f"with {row['zeros']} zeros a law is off by {row['law_error']:.1e}, and by "
+            because += f"{row['truncated_error']:.1e} truncated, with {left} zeros not met"
+            return Verdict(Outcome.FAILS, because, measured)
     names = {row["name"] for row in of["decoder"]}
-    if not (of["map"] and several and single and {"by hand", "random weights"} <= names):
-        return Verdict(Outcome.UNDECIDED, "maps, decoders and k-Gibbs are needed", measured)
+    if not (
+        of["zeros"] and of["map"] and several and single and {"by hand", "random weights"} <= names
+    ):
+        return Verdict(Outcome.UNDECIDED, "maps, decoders, zeros and k-Gibbs are needed", measured)
     states = sum(row["states"] for row in of["map"])
     lost = max(row["correlation"] for row in several)
     because = (
         f"{len(of['map'])} random maps on {states} states in all are made by two blocks written "
         f"down by hand, also when applied {of['map'][0]['steps']} times; {len(of['decoder'])} "
         f"parallel decoders are products to {apart:.0e}; k-Gibbs with k > 1 is {near:.2g} or more "
-        f"from its closest product (total correlation up to {lost:.2g} nats)"
+        f"from its closest product (total correlation up to {lost:.2g} nats). A softmax cannot say "
+        f"0: a law with zeros is met up to {largest([row['leak'] for row in of['zeros']]):.0e} at "
+        "each, and exactly by a sampler that truncates or takes the argmax"
     )
     far = max(single, key=lambda row: row["distance"])
     if far["distance"] > EXACT:
@@ -180,6 +211,9 @@ def judge_decoders(rows: Rows) -> Verdict:
 
 def _row(what: str, name: str, k: int = 1, **changes: Any) -> Row:
     row: Row = {"kind": "decoders", "what": what, "name": name, "k": k}
+    if what == "zeros":
+        row |= {"zeros": 4, "leak": 1e-26, "zeros_after_truncation": 4}
+        return row | {"law_error": 1e-26, "truncated_error": 0.0} | changes
     if what == "map":
         return row | {"wrong": 0, "states": 8, "steps": 7} | changes
     row |= {"distance": 0.3 if what == "gibbs" else 0.0, "correlation": 0.2, "coupled": True}
@@ -192,12 +226,16 @@ HELD = [
     _row("gibbs", "clique", 2),
     _row("decoder", "by hand"),
     _row("decoder", "random weights"),
+    _row("zeros", "by hand, with zeros"),
 ]
 REFUTED = [
     [*HELD, _row("map", "2^3", wrong=1)],
     [*HELD, _row("decoder", "by hand", distance=0.01)],
     [*HELD, _row("decoder", "by hand", law_error=0.01)],
     [*HELD, _row("gibbs", "clique", 3, distance=0.0)],
+    [*HELD, _row("zeros", "by hand, with zeros", law_error=0.01)],
+    [*HELD, _row("zeros", "by hand, with zeros", truncated_error=0.01)],
+    [*HELD, _row("zeros", "by hand, with zeros", zeros_after_truncation=3)],
 ]
 
 

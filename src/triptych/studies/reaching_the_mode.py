@@ -1,11 +1,12 @@
 """Who reaches the large mode: blocks redrawn jointly, or all positions at once [li, 4.1.4, 4.2]?
 
 A clique of strongly coupled spins starts in the smaller of its two modes. k-Gibbs and the
-independent parallel sampler are followed exactly, by the chain of the number of up spins, and by
-simulation, in the setting of figure 4.3 and over a grid for Propositions 4.3.3, 4.1.4, 4.1.5 and
-Corollary 4.1.1. Propositions 4.1.2 and 4.1.3 say which chains parallel decoding can make: networks
-written down by hand, networks with random weights, and the samplers as matrices. The judges are
-in `mode_judges`, the figures in `mode_figures`; the last two propositions are in `mode_decoders`.
+independent parallel sampler are followed exactly, by the chain of the number of up spins, in the
+setting of figure 4.3 and over a grid for Propositions 4.3.3, 4.1.4, 4.1.5 and Corollary 4.1.1; in a
+few cells they are run on the spins themselves. Propositions 4.1.2 and 4.1.3 say which chains
+parallel decoding can make: networks written down by hand, networks with random weights, and the
+samplers as matrices. Figure 4.3 and the pictures are in `mode_figures`, the last two propositions
+in `mode_decoders`, the other judges in `mode_judges`.
 """
 
 import math
@@ -20,17 +21,21 @@ from torch import Tensor
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
-from triptych.core.table import Table, all_sequences
+from triptych.core.table import all_sequences
+from triptych.inference import gibbs
+from triptych.inference.parallel import independent_step
 from triptych.studies import mode_decoders, mode_figures
 from triptych.studies import mode_judges as judges
+from triptych.studies.mode_figures import CLIQUE, FIELD, SPINS
 from triptych.studies.study import Bench, Claim, Row, Scale, Settings, Study, Unit
-from triptych.theory import ferromagnet, parallel
-from triptych.theory.block_dynamics import BlockDynamics
+from triptych.theory import ferromagnet
 from triptych.theory.ferromagnet import Ferromagnet
 from triptych.theory.hitting import Hitting, simulate
 
-SPINS, CLIQUE, FIELD, BUDGET, REPEATS = 10, 4, 5.0, 1000, 10  # figure 4.3
-_MOST_SIMULATED = 300  # steps; where a bound is longer the exact law stands alone
+_MOST_DRAWN = 300  # steps; where a bound is longer the exact law stands alone
+_SAMPLER_STEPS = 30  # of the samplers on the spins
+_FIELDS = {"figure": (FIELD, FIELD), "bounds": (0.05, 0.02)}  # of the clique, of the free spins
+_BOUNDS_COUPLING = 0.42  # with these fields J_0 = 0.1
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,9 @@ class ReachingTheMode(Settings):
     """Sizes.
 
     couplings   J of figure 4.3, whose grid is not published
-    runs        simulated chains; the first ten are the figure's repetitions
+    runs        draws of every chain; the first ten are the figure's repetitions
+    sampled     J at which the samplers run on the spins of figure 4.3
+    blocks      their k, 0 for independent parallel
     lumped      block sizes whose chain of the count is compared with all 2^10 states
     models      random models for Proposition 4.3.3, for each seed
     cliques     |C| for the bounds
@@ -53,6 +60,8 @@ class ReachingTheMode(Settings):
         *(6.5, 7.0, 8.0, 9.0, 10.0),
     )
     runs: int = 2000
+    sampled: tuple[float, ...] = (1.5, 2.5, 3.5)
+    blocks: tuple[int, ...] = (0, 1, 2, 4, 8, 10)
     lumped: tuple[int, ...] = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
     models: int = 40
     cliques: tuple[int, ...] = (2, 3, 4, 6, 8, 12, 16, 24)
@@ -67,6 +76,10 @@ def units(settings: ReachingTheMode) -> Sequence[Unit]:
     deltas = {"deltas": settings.deltas}
     found = [Unit({"kind": "figure", "coupling": j, **runs}, 0) for j in settings.couplings]
     found.append(Unit({"kind": "lumping", "blocks": settings.lumped}, 0))
+    places = [("figure", j) for j in settings.sampled] + [("bounds", _BOUNDS_COUPLING)]
+    for setting, j in places:
+        cell = {"setting": setting, "coupling": j, "blocks": settings.blocks}
+        found.append(Unit({"kind": "sampler", **cell, **runs}, 0))
     for clique in settings.cliques:
         found.append(Unit({"kind": "reach", "clique": clique, **deltas, **runs}, 0))
         found.append(Unit({"kind": "stuck", "clique": clique, **deltas, **runs}, 0))
@@ -82,8 +95,9 @@ def units(settings: ReachingTheMode) -> Sequence[Unit]:
 def run(unit: Unit, bench: Bench) -> Iterable[Row]:
     """Dispatch on the statement; every row carries its kind and the seed."""
     gather: dict[str, Callable[[Unit, TorchRng], Iterable[Row]]] = {
-        "figure": _figure,
-        "lumping": _lumping,
+        "figure": mode_figures.figure_rows,
+        "lumping": mode_figures.lumping_rows,
+        "sampler": _samplers,
         "reach": _reach,
         "stuck": _stuck,
         "corollary": _corollary,
@@ -95,48 +109,44 @@ def run(unit: Unit, bench: Bench) -> Iterable[Row]:
         yield {"kind": kind, "seed": unit.seed, **row}
 
 
-# ------------------------------------------------------------------ figure 4.3
+# ------------------------------------------------------------------ the samplers themselves
 
 
-def _figure(unit: Unit, rng: TorchRng) -> Iterable[Row]:
-    """Steps from R_-1 to R_1, at most the budget: every k, and independent parallel as k = 0."""
-    coupling, runs = unit.parameters["coupling"], unit.parameters["runs"]
-    model = Ferromagnet.equal(SPINS, CLIQUE, coupling, FIELD, FIELD)
-    for k in range(SPINS + 1):
-        chain = ferromagnet.gibbs_chain(model, k) if k else ferromagnet.parallel_chain(model)
-        hitting = Hitting(chain.log_matrix, chain.large)
-        steps = simulate(hitting, torch.zeros(runs, dtype=torch.long), BUDGET, rng)
-        capped = steps.clamp(max=BUDGET).double()
-        mean, deviation = hitting.capped_mean(BUDGET, 0)
-        yield {
-            "coupling": coupling,
-            "k": k,
-            "exact": mean,
-            "exact_deviation": deviation,
-            "log_mean": float(hitting.log_mean()[0]),
-            "log_reached": max(float(hitting.within(BUDGET)[0][0]), -1e6),
-            "simulated": float(capped.mean()),
-            "runs": runs,
-            "repeats": capped[:REPEATS].tolist(),
-            "violated": len(model.violations),
-        }
+def _samplers(unit: Unit, rng: TorchRng) -> Iterable[Row]:
+    """k-Gibbs and independent parallel (k = 0) run on ten spins, beside the chain of the count.
 
-
-def _lumping(unit: Unit, rng: TorchRng) -> Iterable[Row]:
-    """The chain of the count against all 2^10 states of the same setting."""
-    model = Ferromagnet.equal(SPINS, CLIQUE, 2.5, FIELD, FIELD)
-    table = Table.of(model.ising())
-    up = all_sequences(2, SPINS)[:, :CLIQUE].sum(-1)
-    onto = torch.nn.functional.one_hot(up, CLIQUE + 1).double()
+    They run until the clique is all up; independent parallel in the setting of the bounds until its
+    magnetisation exceeds -2, which is what Proposition 4.1.5 speaks of.
+    """
+    setting, coupling, runs = (unit.parameters[key] for key in ("setting", "coupling", "runs"))
+    model = Ferromagnet.equal(SPINS, CLIQUE, coupling, *_FIELDS[setting])
     for k in unit.parameters["blocks"]:
+        chain = ferromagnet.gibbs_chain(model, k) if k else ferromagnet.parallel_chain(model)
+        stuck = k == 0 and setting == "bounds"
+        hitting = Hitting(chain.log_matrix, chain.freed if stuck else chain.large)
+        drawn = _run_on_spins(model, k, hitting, runs, rng)
+        row = mode_figures.compared(hitting, drawn, _SAMPLER_STEPS)
+        yield {"setting": setting, "coupling": coupling, "k": k, **row}
+
+
+def _run_on_spins(
+    model: Ferromagnet, k: int, hitting: Hitting, runs: int, rng: TorchRng
+) -> Int[Tensor, " runs"]:
+    """T of the sampler from all spins down; one more than the steps tried where it is later."""
+    ising, tokens = model.ising(), torch.zeros((runs, model.spins), dtype=torch.long)
+    masks = MaskLaw.of_size(model.spins, max(k, 1))
+    found, running = torch.full((runs,), _SAMPLER_STEPS + 1), torch.arange(runs)
+    for step in range(1, _SAMPLER_STEPS + 1):
+        if len(running) == 0:
+            break
         if k:
-            full = BlockDynamics(table, MaskLaw.of_size(SPINS, k)).transition()
-            chain = ferromagnet.gibbs_chain(model, k)
+            tokens = gibbs.step(ising, tokens, masks, rng)
         else:
-            full = parallel.product_chain(parallel.independent_parallel_laws(table))
-            chain = ferromagnet.parallel_chain(model)
-        off = (full @ onto - chain.log_matrix.exp()[up]).abs().max()
-        yield {"k": k, "lumping_error": float(off)}
+            tokens = independent_step(ising, tokens, rng)
+        there = hitting.target[tokens[:, : model.clique].sum(-1)]  # state n has n spins up
+        found[running[there]] = step
+        running, tokens = running[~there], tokens[~there]
+    return found
 
 
 # ------------------------------------------------------------------ Proposition 4.3.3
@@ -215,11 +225,11 @@ def _reach(unit: Unit, rng: TorchRng) -> Iterable[Row]:
                 delta: ferromagnet.reaching_steps(model, k, delta)
                 for delta in unit.parameters["deltas"]
             }
-            longest = max((t for t in promised.values() if t <= _MOST_SIMULATED), default=1)
+            longest = max((t for t in promised.values() if t <= _MOST_DRAWN), default=1)
             times = simulate(hitting, _down(runs), longest, rng)
             for delta, steps in promised.items():
                 missed = hitting.within(steps)[1]
-                short = steps <= _MOST_SIMULATED
+                short = steps <= _MOST_DRAWN
                 yield {
                     "spins": spins,
                     "clique": clique,
@@ -230,11 +240,11 @@ def _reach(unit: Unit, rng: TorchRng) -> Iterable[Row]:
                     "violated": len(model.violations),
                     "steps": steps,
                     "missed": float(missed.exp().max()),
-                    "exact_steps": hitting.quantile(1 - delta, 0),
+                    "exact_steps": hitting.quantile(1 - delta),
                     "log_step": float(hitting.within(1)[0].min()),
                     "log_step_bound": ferromagnet.log_reaching(model, k),
                     "missed_from_small": float(missed[0].exp()),
-                    "simulated_missed": int((times > steps).sum()) if short else None,
+                    "drawn_missed": int((times > steps).sum()) if short else None,
                     "runs": runs,
                 }
 
@@ -269,7 +279,7 @@ def _stuck(unit: Unit, rng: TorchRng) -> Iterable[Row]:
             "log_left": max(float(left[~chain.freed].max()), -1e6),
             "log_mean": float(hitting.log_mean()[0]),
             "stayed_from_small": float(stayed[0].exp()),
-            "simulated_stayed": None if times is None else int((times > steps).sum()),
+            "drawn_stayed": None if times is None else int((times > steps).sum()),
             "runs": runs,
         }
 
@@ -313,7 +323,7 @@ def _corollary(unit: Unit, rng: TorchRng) -> Iterable[Row]:
                 "log_parallel_reached": max(found.parallel, -1e6),
                 "failure": found.failure,
                 "missed_from_small": float(hitting.within(1)[1][0].exp()),
-                "simulated_missed": int((times > 1).sum()),
+                "drawn_missed": int((times > 1).sum()),
                 "runs": runs,
             }
 
@@ -326,6 +336,8 @@ STUDY = Study(
             seeds=1,
             couplings=(2.0, 5.0, 7.0, 10.0),
             runs=400,
+            sampled=(2.5,),
+            blocks=(0, 2, 8),
             lumped=(0, 1, 4, 10),
             models=10,
             cliques=(2, 8),
@@ -348,7 +360,12 @@ STUDY = Study(
     units=units,
     run=run,
     claims=[
-        Claim("li.fig-4.3", judges.judge_figure, judges.FIGURE_REFUTED, judges.FIGURE_HELD),
+        Claim(
+            "li.fig-4.3",
+            mode_figures.judge_figure,
+            mode_figures.FIGURE_REFUTED,
+            mode_figures.FIGURE_HELD,
+        ),
         Claim("li.prop-4.3.3", judges.judge_modes, judges.MODES_REFUTED, judges.MODES_HELD),
         Claim("li.prop-4.1.4", judges.judge_reach, judges.REACH_REFUTED, judges.REACH_HELD),
         Claim("li.prop-4.1.5", judges.judge_stuck, judges.STUCK_REFUTED, judges.STUCK_HELD),

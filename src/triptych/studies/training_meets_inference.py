@@ -20,7 +20,8 @@ from triptych.studies.judging import rows_of
 from triptych.studies.masking_models import efficiency, ising_named, law_named
 from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
 from triptych.theory import masking
-from triptych.theory.block_dynamics import BlockDynamics, mixing_time, poincare_constant
+from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
+from triptych.theory.block_mixing import mixing_time
 from triptych.theory.families import IsingFamily
 
 DISTANCE = 0.25  # total variation at which a sampler counts as mixed
@@ -140,7 +141,8 @@ def _figure(rows: Rows, graph: str) -> Figure:
     mean = [row["trace_ratio"] for row in mine] or [math.nan]
     return Figure(
         f"training_meets_inference_{graph}",
-        f"One constant, two costs: masks that sample slowly train badly ({spins} spins, {graph})",
+        "One constant, two costs: masks that sample slowly train badly in their worst direction "
+        f"({spins} spins, {graph})",
         [
             _panel(mine, "worst_ratio", "Training: variance lost in the worst direction", [bound]),
             _panel(mine, "mixing_time", "Sampling: steps until mixed", [least, most]),

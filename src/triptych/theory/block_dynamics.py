@@ -11,7 +11,8 @@ at x: p(x) p(K | x) p(y) p(K | y) / Z is symmetric in x and y. It has no negativ
     E(f, g) = <f, (I - P) g>_p = E_{(X, K)} Cov(f, g | X_-K, K)              [li, Prop. 4.1.1]
     C       = sup_f Var_p(f) / E(f, f) = 1 / (1 - λ_2)                       [li, Def. 4.1.5]
 
-The kernel on pairs (x, K) that is printed as [li, (4.26)] is in `block_pairs`.
+The kernel on pairs (x, K) that is printed as [li, (4.26)] is in `block_pairs`, times until the
+chain has mixed are in `block_mixing`.
 
 Notation
 --------
@@ -36,14 +37,15 @@ from torch import Tensor
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table, places
+from triptych.core.validation import check_shape
 from triptych.theory.block_sums import BlockSums
 
 DENSE = 1024  # states up to which "auto" takes all eigenvalues
-_MOST_STEPS = 2**40
-_ROUNDING = 1e-12  # a distance met up to rounding is met
 _COLUMNS = 2**24  # entries held at once
-_TINY = 1e-5  # gaps below are taken from local covariances
-_SLOW = 8  # slow functions among which the slowest is then sought
+_TINY = 1e-5  # gaps below are taken from local covariances,
+_SLOW = 1e-3  # among all eigenfunctions whose own 1 - λ is at most this
+_MANY = 64  # slow functions that Lanczos is asked for at most
+_SMALLEST = 1e-20  # a gap below is not told from rounding, which adds about 1e-31
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +114,7 @@ class BlockDynamics:
         By reversibility that is p · P(law / p). Worked value: from any law on one fair bit, ½, ½.
         """
         p = self.stationary
+        check_shape("law", law, tuple(p.shape), "a probability for every sequence")
         if (law[p == 0] != 0).any():
             raise ValueError("the law has mass where p has none: the chain is not defined there")
         density = torch.where(p > 0, law / p.masked_fill(p == 0, 1.0), torch.zeros_like(p))
@@ -247,25 +250,40 @@ def slowest(
     """The gap 1 - λ_2 and a function of mean 0 and variance 1 that attains it.
 
     A gap below 1e-5 loses digits in 1 - λ_2. There the slow eigenvectors only give a subspace, in
-    which E(f, f) / Var(f) is minimised with local covariances.
+    which Var(f) / E(f, f) is maximised with local covariances: right to nine digits for gaps down
+    to 1e-20 (eigenvectors are off by about 1e-16, which adds the square of that to the gap). A
+    smaller gap is refused. Worked value: two spins with coupling J, singletons: 1 / (1 + e^(2J)).
     """
     p = dynamics.stationary
     at = torch.nonzero(p > 0)[:, 0]
     if len(at) < 2:
         raise ValueError("the law is a point mass: there is nothing to mix")
     dense = method == "dense" or (method == "auto" and len(at) <= DENSE) or len(at) < 16
-    vectors = torch.linalg.eigh(_symmetric(dynamics))[1] if dense else _lanczos(dynamics, at, 1)
+    values, vectors = (
+        torch.linalg.eigh(_symmetric(dynamics)) if dense else _lanczos(dynamics, at, 1)
+    )
     f = _functions(vectors[:, -1:], p, at)
     gap = float((p * f[:, 0]) @ (f - dynamics.apply(f))[:, 0])
     if gap > _TINY:
         return gap, f[:, 0]
-    vectors = vectors if dense else _lanczos(dynamics, at, min(_SLOW, len(at) - 1))
-    f = _functions(vectors[:, -_SLOW:], p, at)
-    quotients = dirichlet_form(dynamics, f, f).diagonal()
-    f = f[:, quotients <= 100 * quotients.min()]
+    few = 8
+    while not dense and float(values[0]) >= 1 - _SLOW:
+        if few > min(_MANY, len(at) - 1):
+            raise ValueError(f"{_MANY} or more functions are slow: use method='dense'")
+        values, vectors = _lanczos(dynamics, at, few)
+        few *= 2
+    f = _functions(vectors[:, values >= 1 - _SLOW], p, at)
     local, overall = dirichlet_form(dynamics, f, f), (p[:, None] * f).T @ f
-    gaps, mixtures = scipy.linalg.eigh(local.numpy(), overall.numpy())
-    return float(gaps[0]), f @ torch.from_numpy(mixtures[:, 0])
+    gap = float(local.diagonal().min())
+    if gap >= _SMALLEST:  # the largest Var(f) / E(f, f) keeps digits that the least inverse loses
+        constants, mixtures = scipy.linalg.eigh(overall.numpy(), local.numpy())
+        gap, f = 1 / float(constants[-1]), f @ torch.from_numpy(mixtures[:, -1:])
+    if gap < _SMALLEST:
+        raise ValueError(
+            f"the gap is below {_SMALLEST:g} and cannot be told from rounding: the chain hardly "
+            "ever leaves some part of the support; take a weaker law or larger blocks"
+        )
+    return gap, _standardised(f, p)[:, 0]
 
 
 def _functions(
@@ -276,14 +294,21 @@ def _functions(
     """Eigenvectors of the symmetric form as functions of x, of mean 0 and variance 1."""
     f = torch.zeros(len(p), vectors.shape[1], dtype=torch.float64)
     f[at] = vectors / p[at, None].sqrt()
-    f[at] -= p @ f
+    return _standardised(f, p)
+
+
+def _standardised(
+    f: Float[Tensor, "count few"], p: Float[Tensor, " count"]
+) -> Float[Tensor, "count few"]:
+    """Of mean 0 and variance 1, and 0 where p is."""
+    f = torch.where(p[:, None] > 0, f - p @ f, 0.0)
     return f / (p @ f**2).sqrt()
 
 
 def _lanczos(
     dynamics: BlockDynamics, at: Int[Tensor, " support"], wanted: int
-) -> Float[Tensor, "support wanted"]:
-    """The top eigenvectors without a matrix; the start vector is drawn with a fixed seed."""
+) -> tuple[Float[Tensor, " wanted"], Float[Tensor, "support wanted"]]:
+    """The top eigenvalues, ascending, and their vectors; the start has a fixed seed."""
     p = dynamics.stationary
     root = p[at].sqrt()
 
@@ -297,10 +322,11 @@ def _lanczos(
     linear: Any = scipy.sparse.linalg
     operator = linear.LinearOperator((size, size), matvec=multiply, dtype=np.float64)
     start = torch.randn(size, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    _, vectors = linear.eigsh(
+    values, vectors = linear.eigsh(
         operator, k=wanted, which="LA", v0=start.numpy(), ncv=min(size, 3 * wanted + 20), tol=1e-12
     )
-    return torch.from_numpy(vectors)
+    order = np.argsort(values)
+    return torch.from_numpy(values[order]), torch.from_numpy(vectors[:, order])
 
 
 def poincare_constant(
@@ -308,6 +334,7 @@ def poincare_constant(
 ) -> float:
     """C = 1 / (1 - λ_2): the best C with Var(f) ≤ C E(f, f); infinite if the chain falls apart.
 
+    Right up to 1e20; a larger finite C is refused, see `slowest`.
     Worked value: two spins with coupling J, singletons: f = s_0 + s_1 has λ = ½(1 + tanh J), so
     C = 1 + e^(2J). N independent positions, singletons: C = N. One block of everything: C = 1.
     """
@@ -319,69 +346,3 @@ def poincare_constant(
 def relaxation_time(dynamics: BlockDynamics) -> float:
     """1 / (1 - the largest |λ| below 1), which is C: no eigenvalue is negative."""
     return poincare_constant(dynamics)
-
-
-# ------------------------------------------------------------------ mixing
-
-
-def mixing_time(
-    dynamics: BlockDynamics,
-    distance: float = 0.25,
-    *,
-    start: Float[Tensor, " count"] | None = None,
-    most: int = 100_000,
-) -> float:
-    """Steps until total variation from p is at most `distance`, from the worst x or from a law.
-
-    From the worst x by powers of the matrix and bisection, because the distance never grows;
-    infinite if the chain falls apart. From a law step by step without a matrix; infinite if `most`
-    steps are not enough. Worked value: two fair bits, singletons: after a step from 00 the law
-    is ½, ¼, ¼, 0, which is ¼ away, and each further step halves that. So 1 step for ¼, 2 for ⅛.
-    """
-    if not 0 < distance < 1:
-        raise ValueError(f"distance is {distance}; it must lie strictly between 0 and 1")
-    p = dynamics.stationary
-    if start is not None:
-        law = start
-        for step in range(most + 1):
-            if 0.5 * float((law - p).abs().sum()) <= distance + _ROUNDING:
-                return float(step)
-            law = dynamics.moved(law)
-        return math.inf
-    if components(dynamics) > 1:
-        return math.inf
-    at = torch.nonzero(p > 0)[:, 0]
-    now = torch.eye(len(at), dtype=torch.float64)
-    if _farthest(now, p[at]) <= distance + _ROUNDING:
-        return 0.0
-    powers = [dynamics.transition()[at][:, at]]
-    while _farthest(powers[-1], p[at]) > distance + _ROUNDING:
-        if 2 ** len(powers) > _MOST_STEPS:
-            raise ValueError(f"the chain needs more than {_MOST_STEPS} steps: too slow to measure")
-        square = powers[-1] @ powers[-1]
-        powers.append(square / square.sum(1, keepdim=True))
-    steps = 0
-    for j in reversed(range(len(powers) - 1)):
-        further = now @ powers[j]
-        if _farthest(further, p[at]) > distance + _ROUNDING:
-            now, steps = further, steps + 2**j
-    return float(steps + 1)
-
-
-def _farthest(rows: Float[Tensor, "starts states"], p: Float[Tensor, " states"]) -> float:
-    return 0.5 * float((rows - p).abs().sum(1).max())
-
-
-def chi_square_decay(
-    dynamics: BlockDynamics, start: Float[Tensor, " count"], steps: int
-) -> Float[Tensor, " times"]:
-    """χ²(law after t steps, p) for t = 0..steps; each step multiplies it by at most (1 - 1/C)².
-
-    Worked value: one fair bit from a point mass: 1, then 0.
-    """
-    p, law, found = dynamics.stationary, start, []
-    for step in range(steps + 1):
-        away = (law - p) ** 2 / p.masked_fill(p == 0, 1.0)
-        found.append(away.sum())
-        law = dynamics.moved(law) if step < steps else law
-    return torch.stack(found)

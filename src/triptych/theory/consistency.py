@@ -2,7 +2,8 @@
 
 A joint law answers the same whichever of two hidden positions is drawn first. The conditionals of a
 network are learned one by one and belong to no joint law in general; what stands for it is the law
-in which its own 1-Gibbs sampler settles [li, 4.1.1 names the problem].
+in which its own 1-Gibbs sampler settles, the `stationary_law` of its `gibbs_matrix` in `kernels`
+[li, 4.1.1 names the problem].
 
 Notation
 --------
@@ -17,10 +18,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.divergences import kl_divergence
-from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import places
 from triptych.core.validation import check_count
-from triptych.theory.kernels import Conditionals, gibbs_matrix, stationary_law
+from triptych.theory.kernels import Conditionals
 
 
 class Inconsistency(NamedTuple):
@@ -92,12 +92,3 @@ def conditional_error(
             total += float(torch.where(truth > 0, truth * apart, 0.0).sum())
             number += 1
     return total / number
-
-
-def own_law(conditionals: Conditionals) -> Float[Tensor, " count"]:
-    """The joint law nearest to the conditionals, as their 1-Gibbs sampler sees it: its π.
-
-    For conditionals of a joint law of full support it is that law. Worked value: the oracle of two
-    bits of `filled_in_turn`: the bits agree with ½ · ½ + ½ · 0.8 = 0.65.
-    """
-    return stationary_law(gibbs_matrix(conditionals, MaskLaw.of_size(conditionals.length, 1)))

@@ -40,7 +40,7 @@ from triptych.core.validation import check_count
 from triptych.structures.ising import Ising
 from triptych.theory import parallel
 from triptych.theory.block_dynamics import BlockDynamics
-from triptych.theory.hitting import Hitting
+from triptych.theory.hitting import Hitting, whole_exp
 
 _MOST_UNEQUAL = 10  # spins of a clique with unequal fields: 2^10 states
 
@@ -286,15 +286,16 @@ def log_reaching(model: Ferromagnet, k: int) -> float:
         raise ValueError(f"Proposition 4.1.4 is for blocks of {c}..{n} spins, not of {k}")
     whole = _log_choose(n - c, torch.tensor(k - c)) - _log_choose(n, torch.tensor(k))
     others = c * math.log(2) + math.log1p(-(2.0 ** (1 - c)))
-    h, j = model.clique_sum, model.margin
-    terms = torch.tensor([0.0, -2 * h, others - 2 * (j + h)], dtype=torch.float64)
+    h = model.clique_sum
+    terms = torch.tensor([0.0, -2 * h, others - 2 * (model.margin + h)], dtype=torch.float64)
     return float(whole - terms.logsumexp(0))
 
 
 def reaching_steps(model: Ferromagnet, k: int, delta: float) -> int:
     """T = ⌈log_c δ⌉. Worked value: c = ½, δ = 0.1: 4."""
     _check_delta(delta)
-    success = log_reaching(model, k)
+    if (success := log_reaching(model, k)) < -40:  # log c is -(1 - c) in every digit
+        return whole_exp(-math.log(delta), -success) + 1
     log_c = math.log(-math.expm1(success)) if success > -0.7 else math.log1p(-math.exp(success))
     return math.ceil(math.log(delta) / log_c)
 
@@ -315,7 +316,7 @@ def stuck_exponent(clique: int, margin: float) -> float:
 def stuck_steps(clique: int, margin: float, delta: float) -> int:
     """T = ⌊δ/2 exp(c_stuck)⌋, as printed. Worked value: c = 2, J_0 → 0, δ = 0.74: ⌊1.006⌋ = 1."""
     _check_delta(delta)
-    return math.floor(delta / 2 * math.exp(stuck_exponent(clique, margin)))
+    return whole_exp(delta / 2, stuck_exponent(clique, margin))
 
 
 def stuck_gap(margin: float) -> tuple[float, float]:
@@ -333,9 +334,8 @@ def stuck_gap(margin: float) -> tuple[float, float]:
 
 def interaction_violations(model: Ferromagnet, delta: float, steps: int) -> list[str]:
     """What of Assumption 4.1.6 does not hold, for δ and M = `steps`."""
-    least = smallest_clique(delta, steps)
-    field, j = least_field(delta), least_margin(model.clique)
-    found = []
+    least, field = smallest_clique(delta, steps), least_field(delta)
+    j, found = least_margin(model.clique), []
     if model.clique < least:
         found.append(f"|C| = {model.clique}, and it must be at least {least}")
     if not model.clique_sum >= field:

@@ -199,25 +199,6 @@ def masked_loss(
     return -(weights * torch.where(weights > 0, logs, 0.0)).sum()
 
 
-def covariance_hessian(
-    family: LogLinear, masks: MaskLaw, theta: Float[Tensor, " d"]
-) -> Float[Tensor, "d d"]:
-    """E_{x_-K, K} Cov_θ(T | x_-K, K): the Hessian of a log-linear masked loss, and so it is convex.
-
-    Worked value: one spin at θ = 0, the block {0}: Var(s) = 1.
-    """
-    log_masks = masks.log_prob(family.table.sequences).T
-    truth = (family.table.log_probs + log_masks).exp()
-    model = (family.table_log_probs(theta) + log_masks).exp()
-    features, out = family.features, torch.zeros(len(theta), len(theta), dtype=torch.float64)
-    for block, seen, weight in zip(masks.blocks, truth, model, strict=True):
-        centred = features - conditional_mean(features, weight, block, family.vocab_size)
-        products = centred[:, :, None] * centred[:, None]
-        local = conditional_mean(products, weight, block, family.vocab_size)
-        out += torch.einsum("x,xab->ab", seen, local)
-    return out
-
-
 # ------------------------------------------------------------------ the bound
 
 

@@ -118,17 +118,21 @@ class Hitting:
         square = float(((2 * torch.arange(budget) + 1) * alive).sum())
         return mean, math.sqrt(max(0.0, square - mean**2))
 
-    def quantile(self, q: float, start: int) -> int:
-        """The least t with P(T ≤ t) ≥ q. Worked value: T geometric with ½, q = 0.7: 2."""
+    def quantile(self, q: float, start: int | None = None) -> int:
+        """The least t with P(T ≤ t) ≥ q; without a start, from every state.
+
+        Worked value: T geometric with ½, q = 0.7: 2.
+        """
         if not 0 < q < 1:
             raise ValueError(f"q is {q}; a quantile needs 0 < q < 1")
-        first, first_out = (part[start] for part in self._parts())
+        starts = slice(None) if start is None else [start]
+        first, first_out = (part[starts] for part in self._parts())
 
         def enough(later: Float[Tensor, " rest"]) -> bool:
             """Whether a step and then `later` reach the set with probability q."""
-            return float(torch.logaddexp(first_out, (first + later).logsumexp(-1)).exp()) >= q
+            return float(_then(first, first_out, later).exp().min()) >= q
 
-        later = torch.full((len(first),), -torch.inf, dtype=torch.float64)
+        later = torch.full((first.shape[1],), -torch.inf, dtype=torch.float64)
         if enough(later):
             return 1
         squares: list[tuple[Tensor, Tensor]] = []
@@ -145,6 +149,18 @@ class Hitting:
             if not enough(longer):
                 steps, later = steps + 2**power, longer
         return steps + 1
+
+
+def whole_exp(factor: float, exponent: float) -> int:
+    """⌊factor · e^exponent⌋, in the digits of a float also where floats end (e^709).
+
+    Worked value: factor ½, exponent log 5: 2.
+    """
+    if exponent < 700:
+        return math.floor(factor * math.exp(exponent))
+    doublings = int(exponent / math.log(2))
+    rest = factor * math.exp(exponent - doublings * math.log(2))
+    return int(math.ldexp(rest, 60)) << (doublings - 60)
 
 
 def _then(

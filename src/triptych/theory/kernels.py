@@ -41,6 +41,7 @@ from triptych.core.table import all_sequences, places
 from triptych.core.validation import ImpossibleEvidence, check_count, check_shape
 from triptych.inference.gibbs import Order, check_choice
 from triptych.inference.parallel import Reveal, most_confident
+from triptych.theory.parallel import site_products
 
 MAX_ENTRIES = 2**27  # of one dense matrix
 _ROWS_AT_ONCE = 2**14
@@ -280,13 +281,11 @@ def gibbs_matrix(
 
 def independent_matrix(conditionals: Conditionals) -> Float[Tensor, "count count"]:
     """P[x, y] = Π_i p(y_i | x_-i) of `parallel.independent_step`."""
-    x = conditionals.sequences
-    out = torch.ones((len(x), len(x)), dtype=torch.float64)
-    for i in range(conditionals.length):
-        alone = (torch.arange(conditionals.length) == i).expand_as(x)
-        probs = conditionals.possible(conditionals.rank(x, alone))[:, i].exp()
-        out *= probs[:, x[:, i]]
-    return out
+    x, sites = conditionals.sequences, torch.eye(conditionals.length, dtype=torch.bool)
+    laws = [
+        conditionals.masked_log_probs(x, alone.expand_as(x))[:, i] for i, alone in enumerate(sites)
+    ]
+    return site_products(torch.stack(laws, dim=1).exp())
 
 
 def _blocks(
@@ -353,7 +352,7 @@ def _closed_classes(matrix: Float[Tensor, "count count"]) -> list[Int[Tensor, " 
 def law_after(
     matrix: Float[Tensor, "count count"], start: Float[Tensor, " count"], steps: Sequence[int]
 ) -> Float[Tensor, "moments count"]:
-    """The law after each number of steps, which must not decrease.
+    """The law after each number of steps, which must not decrease; no row for no number.
 
     Worked value: P = ((½, ½), (¼, ¾)) from state 0: (½, ½) after one step, (3/8, 5/8) after two.
     """
@@ -365,7 +364,7 @@ def law_after(
             law = law @ matrix
         done = wanted
         found.append(law)
-    return torch.stack(found)
+    return torch.stack(found) if found else start.new_empty((0, len(start)))
 
 
 def distances(

@@ -68,9 +68,17 @@ def product_chain(laws: Float[Tensor, "states length vocab"]) -> Float[Tensor, "
     if states != vocab**length:
         raise ValueError(f"laws are given for {states} states; there are {vocab}^{length}")
     check_distributions("laws", laws)
-    matrix = laws.new_ones(states, 1)
-    for i in range(length):
-        matrix = (matrix[:, :, None] * laws[:, i, None, :]).reshape(states, -1)
+    return site_products(laws)
+
+
+def site_products(laws: Float[Tensor, "states length vocab"]) -> Float[Tensor, "states targets"]:
+    """Π_i g[x, i, y_i] for every y; rows need not sum to 1, as those of a float32 network do not.
+
+    Worked value: one row ((½, ½), (¾, ¼)): 3/8, 1/8, 3/8, 1/8.
+    """
+    matrix = laws.new_ones(len(laws), 1)
+    for i in range(laws.shape[1]):
+        matrix = (matrix[:, :, None] * laws[:, i, None, :]).reshape(len(laws), -1)
     return matrix
 
 
