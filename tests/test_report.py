@@ -86,6 +86,7 @@ FIGURES = {
     "tall heatmap": Heatmap([[float(i)] for i in range(50)]),
     "constant heatmap": Heatmap([[1.0, 1.0]]),
     "empty heatmap": Heatmap([]),
+    "heatmap with limits": Heatmap([[0.25, 0.75]], limits=(0.0, 1.0)),
     "heatmap with coordinates": Heatmap([[1.0, 2.0]] * 11, x=(1e-4, 1e7), y=range(10, 120, 10)),
 }
 
@@ -213,6 +214,12 @@ def test_edges_are_explained():
 def test_a_ragged_heatmap_is_refused():
     with pytest.raises(ValueError, match=r"rows of lengths \[1, 2\]"):
         to_svg(figure(Heatmap([[1.0], [1.0, 2.0]])))
+
+
+def test_limits_are_the_ends_of_the_colours():
+    drawn = to_svg(figure(FIGURES["heatmap with limits"]))
+    assert all(f">{label}<" in drawn for label in ("0.2", "0.8", "1"))  # on the bar, beyond 0.75
+    assert ">1<" not in to_svg(figure(Heatmap([[0.25, 0.75]], x=(2, 3), y=(4,))))
 
 
 def test_a_heatmap_names_its_rows_and_columns():

@@ -234,6 +234,8 @@ def test_an_unfinished_run_refutes_nothing_but_its_blocks_count():
         for row in bad
     ]
     assert claim.judge(slow).outcome is Outcome.UNDECIDED
+    short = [row | {"steps": 4999} for row in bad]
+    assert claim.judge(short).outcome is Outcome.UNDECIDED
     good = [row | {"held_out": 4.5 if row["optimiser"] == "sgd" else 3.0} for row in claim.held_by]
     assert claim.judge(good).outcome is Outcome.HOLDS
     for odd in (math.nan, math.inf):

@@ -99,6 +99,17 @@ def test_all_runs_of_a_setting_must_agree():
     }
 
 
+def test_one_run_of_a_setting_is_not_enough_and_not_nothing():
+    (claim,) = study.STUDY.claims
+    bad = claim.refuted_by[0]
+    good = curve([1.0, 10.0, 10.5, 11.0], [1.0, 1.0, 2.0, 3.0], learning_rate=0.5)
+    other = curve([1.0, 2.0, 3.0, 11.0], [1.0, 1.0, 2.0, 3.0], learning_rate=0.5)
+    verdict = claim.judge([*bad, good, other])
+    assert verdict.outcome is Outcome.UNDECIDED
+    assert "1 of 2 runs, 91.0% and " in verdict.because
+    assert claim.judge(bad).outcome is Outcome.FAILS
+
+
 def test_inputs_of_another_length_are_another_setting():
     rows = [curve([1.0, 2.0], [1.0, 2.0], input_length=length) for length in (1.0, 10.0)]
     assert [len(some) for some in study.by_setting(rows).values()] == [1, 1]

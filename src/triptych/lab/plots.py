@@ -352,9 +352,12 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
         _place(canvas, axes, heatmap.title)
         return
     reach = float(np.abs(finite).max())
-    signed = float(finite.min()) < 0 < float(finite.max())
+    signed = float(finite.min()) < 0 < float(finite.max()) and heatmap.limits is None
+    low, high = heatmap.limits or (None, None)
     image = axes.imshow(
         np.ma.masked_invalid(values),
+        vmin=low,
+        vmax=high,
         cmap="PuOr" if signed else "cividis",
         norm=TwoSlopeNorm(0, -reach, reach) if signed else None,
         interpolation="none",

@@ -52,6 +52,7 @@ class Heatmap:
     """A matrix as colours; rows from the top.
 
     x, y: what the columns and rows stand for, written at some of them; numbers 0, 1, … if empty.
+    limits: values of the first and last colour, so that several heat maps compare.
     """
 
     values: Sequence[Sequence[Number]]
@@ -60,6 +61,7 @@ class Heatmap:
     y_label: str = ""
     x: Sequence[Number] = ()
     y: Sequence[Number] = ()
+    limits: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         floats = tuple(tuple(float(value) for value in row) for row in self.values)

@@ -217,7 +217,8 @@ def name_of(key: Setting) -> str:
 
 
 def judge(rows: Rows) -> Verdict:
-    """Two stages in all runs, two or more, of some setting; FAILS where none of 12 or more has."""
+    """Two stages in all runs, two or more, of some setting; FAILS where no run of 12 or more
+    settings has them."""
     groups = {key: some for key, some in by_setting(rows).items() if len(some) >= 2}
     if not groups:
         return Verdict(Outcome.UNDECIDED, "no setting has two runs yet")
@@ -237,6 +238,18 @@ def judge(rows: Rows) -> Verdict:
             f"step {min(switches):.0f} to {max(switches):.0f} (the source: 400)"
         )
         return Verdict(Outcome.HOLDS, because, measured)
+    some_run = {
+        key: f"{sum(s.two for s in some)} of {len(some)} runs, {_percents(some)} first"
+        for key, some in found.items()
+        if any(stage.two for stage in some)
+    }
+    if some_run:
+        near = "; ".join(f"{name_of(key)} ({told})" for key, told in some_run.items())
+        because = (
+            f"no setting of {len(groups)} has two stages in all its runs, {len(some_run)} in some: "
+            f"{near}; {FIRST:.0%} of W^V's growth must lie before W^K and W^Q start"
+        )
+        return Verdict(Outcome.UNDECIDED, because, measured)
     if len(groups) < SETTINGS:
         because = f"none of {len(groups)} settings has two stages; {SETTINGS} are needed"
         return Verdict(Outcome.UNDECIDED, because, measured)
@@ -248,6 +261,10 @@ def judge(rows: Rows) -> Verdict:
         f"most {highest:.0%} lies before, and W^V goes on growing"
     )
     return Verdict(Outcome.FAILS, because, measured)
+
+
+def _percents(some: Sequence[Stages]) -> str:
+    return " and ".join(f"{stage.value_first:.1%}" for stage in some)
 
 
 def _curves(seed: int, rate: float, value: Sequence[float], key: Sequence[float]) -> Row:
@@ -295,7 +312,7 @@ def curves_figure(rows: Rows) -> Figure:
     grown = [row for row in runs if stages(row).value_grown and stages(row).attention_grown]
     panels = []
     if grown:
-        ordered = sorted(grown, key=lambda row: stages(row).value_first)
+        ordered = sorted(grown, key=_clearness)
         for name, row in (("the clearest", ordered[-1]), ("the least clear", ordered[0])):
             found = stages(row)
             labels = {"value": "W^V", "key": "W^K", "query": "W^Q"}
@@ -319,6 +336,12 @@ def curves_figure(rows: Rows) -> Figure:
     )
 
 
+def _clearness(row: Mapping[str, Any]) -> tuple[bool, float]:
+    """Runs in which W^V is flat after the switch come last, the largest share first at the end."""
+    found = stages(row)
+    return found.slowdown <= FLAT, found.value_first
+
+
 def map_figure(rows: Rows) -> Figure:
     """Where in (initial scale, rate) there are two stages."""
     groups = by_setting(rows)
@@ -332,13 +355,17 @@ def map_figure(rows: Rows) -> Figure:
         ]
         inputs = "" if length == 1 else f", inputs × {length:.2g}"
         title = f"{NAMES[loss]} + {NAMES[optimiser]}{inputs}"
-        panels.append(Heatmap(table, title, "learning rate", "initial scale", x=rates, y=scales))
+        if any(math.isfinite(share) for line in table for share in line):
+            axes = ("learning rate", "initial scale")
+            panels.append(Heatmap(table, title, *axes, x=rates, y=scales, limits=(0.0, 1.0)))
     return Figure(
         "two_stage_map",
         "Share of W^V's growth before W^K and W^Q start, by initial scale and learning rate",
         panels,
-        f"Means over runs; two stages need {FIRST} or more. A cell is empty where a matrix has not "
-        f"reached {GROWN:g} times its first norm after all steps, so that nothing can be told.",
+        f"Means over runs; two stages need {FIRST} or more, and W^V flat from then on: with "
+        "cross-entropy and SGD it grows steadily instead. A cell is empty where a "
+        f"matrix has not reached {GROWN:g} times its first norm after all steps, so that nothing "
+        "can be told.",
     )
 
 
