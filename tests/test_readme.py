@@ -27,11 +27,15 @@ def test_python_blocks_run_in_order():
     assert "target" in namespace
 
 
+# All studies at once take a minute; each of them runs at smoke scale in test_studies as well.
 COMMANDS = [
-    line.split("#")[0].strip()
-    for block in blocks("sh")
-    for line in block.splitlines()
-    if line.startswith("triptych ")
+    pytest.param(command, marks=pytest.mark.slow if "reproduce" in command else ())
+    for command in (
+        line.split("#")[0].strip()
+        for block in blocks("sh")
+        for line in block.splitlines()
+        if line.startswith("triptych ")
+    )
 ]
 
 

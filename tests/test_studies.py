@@ -1,6 +1,9 @@
 """Every study at smoke scale; every judge refuses what refutes it; settings explode usefully."""
 
+import functools
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +18,14 @@ STUDIES = find_studies()
 LEDGER = {entry.id for entry in load_ledger()}
 each_study = pytest.mark.parametrize("study", STUDIES.values(), ids=STUDIES.keys())
 CLAIMS = [(study, claim) for study in STUDIES.values() for claim in study.claims]
+
+
+@functools.cache
+def smoke_rows(name):
+    """Rows of a study at smoke scale, made once for all its claims."""
+    with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
+        run_study(STUDIES[name], Scale.SMOKE, store=store, workers=0)
+        return store.rows(name, Scale.SMOKE)
 
 
 @each_study
@@ -44,13 +55,9 @@ def test_can_be_refuted_and_needs_evidence(study, claim):
 
 
 @pytest.mark.parametrize(("study", "claim"), CLAIMS, ids=[claim.id for _, claim in CLAIMS])
-def test_nan_never_holds(study, claim, tmp_path):
+def test_nan_never_holds(study, claim):
     """A nan in any number a judge looks at, on the last row of its kind, must not pass."""
-    rows = claim.held_by
-    if not rows:
-        store = Store.open(tmp_path)
-        run_study(study, Scale.SMOKE, store=store, workers=0)
-        rows = store.rows(study.name, Scale.SMOKE)
+    rows = claim.held_by or smoke_rows(study.name)
     assert claim.judge(rows).outcome is Outcome.HOLDS
     looked_at = {name for refuting in claim.refuted_by for row in refuting for name in row}
     kinds = {row["kind"] for refuting in claim.refuted_by for row in refuting}
