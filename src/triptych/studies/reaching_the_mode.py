@@ -334,11 +334,11 @@ STUDY = Study(
     settings={
         Scale.SMOKE: ReachingTheMode(
             seeds=1,
-            couplings=(2.0, 5.0, 7.0, 10.0),
+            couplings=(2.0, 10.0),
             runs=400,
             sampled=(2.5,),
-            blocks=(0, 2, 8),
-            lumped=(0, 1, 4, 10),
+            blocks=(0, 10),
+            lumped=(0, 4),
             models=10,
             cliques=(2, 8),
             deltas=(0.9, 0.1),
