@@ -5,10 +5,11 @@ replaced by a uniform random word with probability p_r, and by the mask token ot
 80/10/10 rule is p_c = p_r = 0.1.
 """
 
+import functools
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Rng
@@ -38,12 +39,24 @@ def corrupt(
     """
     for name, value in (("p_m", p_m), ("p_c", p_c), ("p_r", p_r), ("p_c + p_r", p_c + p_r)):
         check_probability(name, value)
-    # One draw per position: not selected, kept, masked, or replaced by word w.
+    law = _fates(words, p_m, p_c, p_r, tokens.device)
+    fate = rng.categorical(law, torch.zeros_like(tokens))
+    seen = torch.where(fate == 2, mask_token, torch.where(fate > 2, fate - 3, tokens))
+    return Corrupted(seen, fate > 0)
+
+
+@functools.lru_cache(maxsize=16)
+def _fates(
+    words: int, p_m: float, p_c: float, p_r: float, device: torch.device
+) -> Float[Tensor, "1 fates"]:
+    """log-probabilities of: not selected, kept, masked, replaced by word w.
+
+    One tensor for all calls, because an rng keeps the table that it draws from, and that costs
+    more to build than a step of training a small network.
+    """
     probs = torch.tensor(
         [1 - p_m, p_m * p_c, p_m * max(0.0, 1 - p_c - p_r)] + [p_m * p_r / words] * words,
         dtype=torch.float64,
-        device=tokens.device,
+        device=device,
     )
-    fate = rng.categorical(probs.log()[None], torch.zeros_like(tokens))
-    seen = torch.where(fate == 2, mask_token, torch.where(fate > 2, fate - 3, tokens))
-    return Corrupted(seen, fate > 0)
+    return probs.log()[None]

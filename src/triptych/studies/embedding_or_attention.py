@@ -21,10 +21,12 @@ from dataclasses import dataclass, replace
 from triptych.core.estimates import mean
 from triptych.studies.figures import Figure, Panel, Series
 from triptych.studies.judging import rows_of
-from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
+from triptych.studies.study import Bench, Row, Rows, Scale, Study, Unit
 from triptych.studies.topic_matrices import DEFAULT
 from triptych.studies.trained_topics import (
+    TINY,
     Documents,
+    TopicSizes,
     Training,
     exact_loss,
     from_parameters,
@@ -37,15 +39,10 @@ PARTS = ("embedding", "value", "attention", "everything")
 
 
 @dataclass(frozen=True)
-class EmbeddingOrAttention(Settings):
+class EmbeddingOrAttention(TopicSizes):
     """Sizes; every part is trained with every rate, and its best mean counts."""
 
     seeds: int = 3
-    topics: int = 10
-    words: int = 10
-    min_length: int = 100
-    length: int = 150
-    count: int = 10_000
     steps: int = 2500
     rates: tuple[float, ...] = (0.003, 0.01)
     held_out: int = 4000
@@ -70,13 +67,7 @@ def trainings(documents: Documents, rate: float, steps: int) -> dict[str, Traini
 
 def units(settings: EmbeddingOrAttention) -> Sequence[Unit]:
     """One per part, masking, rate and seed."""
-    published = Documents(
-        topics=settings.topics,
-        words=settings.words,
-        min_length=settings.min_length,
-        length=settings.length,
-        count=settings.count,
-    )
+    published = settings.documents
     return [
         Unit(
             {"part": part, "held_out": settings.held_out} | parameters(documents, training),
@@ -156,12 +147,7 @@ STUDY = Study(
     about="How much is lost when only the embedding, or only the attention, may learn topics?",
     settings={
         Scale.SMOKE: EmbeddingOrAttention(
-            seeds=1,
-            topics=3,
-            words=3,
-            min_length=12,
-            length=16,
-            count=200,
+            **TINY,
             steps=20,
             rates=(0.01,),
             held_out=100,

@@ -28,12 +28,13 @@ from triptych.models.bags import only_attention
 from triptych.models.transformer import Transformer
 from triptych.studies.figures import Figure, Kind, Panel, Series
 from triptych.studies.judging import all_of, rows_of, without_nan
-from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Settings, Study, Unit, Verdict
+from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Study, Unit, Verdict
 from triptych.studies.topic_judges import SEEDS, block_row, block_values, pattern
 from triptych.studies.topic_matrices import DEFAULT
 from triptych.studies.trained_topics import (
     LEARNT,
-    Documents,
+    TINY,
+    TopicSizes,
     Training,
     attention_means,
     from_parameters,
@@ -63,15 +64,10 @@ MUCH = 10.0  # what "≫" means
 
 
 @dataclass(frozen=True)
-class TopicAttention(Settings):
+class TopicAttention(TopicSizes):
     """Sizes: steps of Adam and of SGD, and of the runs for diagonal value matrices."""
 
     seeds: int = 3
-    topics: int = 10
-    words: int = 10
-    min_length: int = 100
-    length: int = 150
-    count: int = 10_000
     adam_steps: int = 1000
     sgd_steps: int = 4000
     diagonal_steps: int = 500
@@ -81,13 +77,7 @@ class TopicAttention(Settings):
 
 def units(settings: TopicAttention) -> Sequence[Unit]:
     """One per setting and seed."""
-    documents = Documents(
-        topics=settings.topics,
-        words=settings.words,
-        min_length=settings.min_length,
-        length=settings.length,
-        count=settings.count,
-    )
+    documents = settings.documents
     vocab = documents.mask_token + 2
     code = Training(init_scale=DEFAULT, start=True, blind=True, input_length=math.sqrt(vocab))
     few = settings.diagonal_steps
@@ -362,12 +352,7 @@ STUDY = Study(
     about="Does a word attend to its own topic, and what if the value matrix is diagonal?",
     settings={
         Scale.SMOKE: TopicAttention(
-            seeds=1,
-            topics=3,
-            words=3,
-            min_length=12,
-            length=16,
-            count=200,
+            **TINY,
             adam_steps=20,
             sgd_steps=20,
             diagonal_steps=10,

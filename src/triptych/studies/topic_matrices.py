@@ -25,10 +25,11 @@ from triptych.models.transformer import Transformer
 from triptych.studies import topic_judges as judges
 from triptych.studies.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.judging import rows_of, without_nan
-from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Settings, Study, Unit
+from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Study, Unit
 from triptych.studies.topic_judges import PAIRS, block_row, corner, maps, pattern
 from triptych.studies.trained_topics import (
-    Documents,
+    TINY,
+    TopicSizes,
     Training,
     embedding_products,
     from_parameters,
@@ -54,7 +55,7 @@ PATH = 20  # points of a run that are kept
 
 
 @dataclass(frozen=True)
-class TopicMatrices(Settings):
+class TopicMatrices(TopicSizes):
     """Sizes.
 
     uniform_steps   of the runs with uniform attention, which are cheap
@@ -67,11 +68,6 @@ class TopicMatrices(Settings):
     """
 
     seeds: int = 3
-    topics: int = 10
-    words: int = 10
-    min_length: int = 100
-    length: int = 150
-    count: int = 10_000
     uniform_steps: int = 2000
     embedding_steps: int = 2000
     steps: int = 600
@@ -84,13 +80,7 @@ class TopicMatrices(Settings):
 
 def units(settings: TopicMatrices) -> Sequence[Unit]:
     """One per figure, loss, optimiser and seed; the search has one seed for each setting."""
-    documents = Documents(
-        topics=settings.topics,
-        words=settings.words,
-        min_length=settings.min_length,
-        length=settings.length,
-        count=settings.count,
-    )
+    documents = settings.documents
     everything = Training(
         embedding=True, embedding_scale=1.0, init_scale=DEFAULT, steps=settings.embedding_steps
     )
@@ -365,12 +355,7 @@ def diagonal_figure(rows: Rows) -> Figure:
 
 
 _TINY = TopicMatrices(
-    seeds=1,
-    topics=3,
-    words=3,
-    min_length=12,
-    length=16,
-    count=200,
+    **TINY,
     uniform_steps=30,
     embedding_steps=20,
     steps=20,

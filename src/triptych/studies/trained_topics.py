@@ -18,12 +18,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.masking import corrupt
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.models.bags import BagLM, bag_attention, count_tokens, only_attention
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.topics import LDA
+from triptych.studies.study import Settings
 from triptych.training.corpus import Corpus
 from triptych.training.loop import History, Recipe, fit
 from triptych.training.objectives import LossName, Objective, Prediction, loss
@@ -64,6 +66,32 @@ class Documents:
 
     def topic_of_words(self) -> Int[Tensor, " words"]:
         return torch.arange(self.mask_token) // self.words
+
+
+@dataclass(frozen=True)
+class TopicSizes(Settings):
+    """What every study of trained topic networks can be given: the documents' sizes."""
+
+    topics: int = 10
+    words: int = 10
+    min_length: int = 100
+    length: int = 150
+    count: int = 10_000
+
+    @property
+    def documents(self) -> Documents:
+        """Documents of these sizes, masked as published."""
+        return Documents(
+            topics=self.topics,
+            words=self.words,
+            min_length=self.min_length,
+            length=self.length,
+            count=self.count,
+        )
+
+
+# of a run at smoke scale
+TINY = {"seeds": 1, "topics": 3, "words": 3, "min_length": 12, "length": 16, "count": 200}
 
 
 @functools.lru_cache(maxsize=2)
@@ -157,19 +185,19 @@ def network(documents: Documents, training: Training, seed: int) -> Transformer:
 def masked_words(documents: Documents, training: Training) -> Objective:
     """Predict the selected words; `seen` is the document and then its selected tokens."""
     end, words = documents.lda.end_token, documents.mask_token
-    p_m, p_c, p_r = documents.p_m, documents.p_c, documents.p_r
-    # Not selected, kept, masked, or replaced by word w. One tensor for all steps: the rng keeps
-    # the table that it draws from, which costs more to build than a step of training.
-    fates = torch.tensor(
-        [1 - p_m, p_m * p_c, p_m * (1 - p_c - p_r)] + [p_m * p_r / words] * words,
-        dtype=torch.float64,
-    ).log()[None]
 
     def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
         real = tokens != end
-        fate = rng.categorical(fates, torch.zeros_like(tokens))
-        seen = torch.where(fate == 2, documents.mask_token, torch.where(fate > 2, fate - 3, tokens))
-        seen, selected = seen.masked_fill(~real, -1), (fate > 0) & real
+        seen, selected = corrupt(
+            tokens,
+            rng,
+            words=words,
+            mask_token=words,
+            p_m=documents.p_m,
+            p_c=documents.p_c,
+            p_r=documents.p_r,
+        )
+        seen, selected = seen.masked_fill(~real, -1), selected & real
         most = max(1, int(selected.sum(1).max()))
         at = selected.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
         scored = selected.gather(1, at)

@@ -21,10 +21,11 @@ from triptych.core.estimates import Outcome
 from triptych.models.transformer import Transformer
 from triptych.studies.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.judging import rows_of, without_nan
-from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Settings, Study, Unit, Verdict
+from triptych.studies.study import Bench, Claim, Row, Rows, Scale, Study, Unit, Verdict
 from triptych.studies.topic_judges import NAMES, PAIRS
 from triptych.studies.trained_topics import (
-    Documents,
+    TINY,
+    TopicSizes,
     Training,
     from_parameters,
     held_out_loss,
@@ -43,18 +44,13 @@ SETTINGS = 12  # fewest of them, none with two stages, that fail the claim
 
 
 @dataclass(frozen=True)
-class TwoStages(Settings):
+class TwoStages(TopicSizes):
     """Sizes: learning rates of both optimisers and initial scales.
 
     long   also inputs of length √V, beside those of length 1
     """
 
     seeds: int = 2
-    topics: int = 10
-    words: int = 10
-    min_length: int = 100
-    length: int = 150
-    count: int = 10_000
     steps: int = 1000
     long: bool = True
     adam_rates: tuple[float, ...] = (0.001, 0.003, 0.01)
@@ -64,13 +60,7 @@ class TwoStages(Settings):
 
 def units(settings: TwoStages) -> Sequence[Unit]:
     """One per loss, optimiser, length, rate, scale and seed."""
-    documents = Documents(
-        topics=settings.topics,
-        words=settings.words,
-        min_length=settings.min_length,
-        length=settings.length,
-        count=settings.count,
-    )
+    documents = settings.documents
     rates = {"adam": settings.adam_rates, "sgd": settings.sgd_rates}
     lengths = (1.0, math.sqrt(documents.mask_token + 1))
     return [
@@ -380,12 +370,7 @@ STUDY = Study(
     about="Does the value matrix grow first, and keys and queries only when it has stopped?",
     settings={
         Scale.SMOKE: TwoStages(
-            seeds=1,
-            topics=3,
-            words=3,
-            min_length=12,
-            length=16,
-            count=200,
+            **TINY,
             steps=50,
             long=False,
             adam_rates=(0.01,),
