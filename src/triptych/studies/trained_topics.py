@@ -187,6 +187,7 @@ def masked_words(documents: Documents, training: Training) -> Objective:
     end, words = documents.lda.end_token, documents.mask_token
 
     def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+        """Corrupt, and put what is asked about, gathered to the left, behind the document."""
         real = tokens != end
         seen, selected = corrupt(
             tokens,
