@@ -4,11 +4,11 @@ import os
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
-from triptych.studies.study import Scale, Settings, Study, Unit
+from triptych.studies.api.study import Scale, Settings, Study, Unit
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,28 @@ class ToySettings(Settings):
     sizes: tuple[int, ...] = (2,)
 
 
+@dataclass(frozen=True)
+class Draw(Unit):
+    number: int
+    size: int
+    sleep_s: float
+
+
+@dataclass(frozen=True)
+class Drawn:
+    number: int
+    seed: int
+    part: int
+    share: float
+    other: tuple[int, ...]
+    weight: float
+    worst: float
+    threads: int
+
+
 def units(settings):
     return [
-        Unit({"number": number, "size": size, "sleep_s": settings.sleep_s}, seed)
+        Draw(number, size, settings.sleep_s, seed=seed)
         for seed in range(settings.seeds)
         for size in settings.sizes
         for number in range(settings.units)
@@ -29,56 +48,80 @@ def units(settings):
 
 def run(unit, bench):
     """Every source of randomness a unit may use, and numbers that JSON finds hard."""
-    time.sleep(unit.parameters["sleep_s"])
-    size = unit.parameters["size"]
-    uniform = torch.full((1000, size), 1 / size, dtype=torch.float64).log()
+    time.sleep(unit.sleep_s)
+    uniform = torch.full((1000, unit.size), 1 / unit.size, dtype=torch.float64).log()
     drawn = bench.rng("tokens").categorical(uniform)
     for part in range(2):
-        yield {
-            "number": unit.parameters["number"],
-            "seed": unit.seed,
-            "part": part,
-            "share": drawn.double().mean().item(),
-            "other": bench.rng(f"part {part}").categorical(uniform[:8]).tolist(),
-            "weight": torch.nn.Linear(3, 1).weight.sum().item(),
-            "worst": -torch.inf,
-            "threads": torch.get_num_threads(),
-        }
+        yield Drawn(
+            number=unit.number,
+            seed=unit.seed,
+            part=part,
+            share=drawn.double().mean().item(),
+            other=tuple(bench.rng(f"part {part}").categorical(uniform[:8]).tolist()),
+            weight=torch.nn.Linear(3, 1).weight.sum().item(),
+            worst=-torch.inf,
+            threads=torch.get_num_threads(),
+        )
 
 
 def settings(**changes):
     return {Scale.SMOKE: ToySettings(**changes), Scale.LAPTOP: ToySettings(seeds=2, **changes)}
 
 
-STUDY = Study("toy/plain", "Draws a few numbers.", settings(), units, run)
-SLOW = Study("toy/slow", "As plain, slowly.", settings(units=12, sleep_s=0.02), units, run)
-STUCK = Study("toy/stuck", "Takes for ever.", settings(units=4, sleep_s=600.0), units, run)
+STUDY = Study("toy/plain", "Draws a few numbers.", settings(), units, run, (Drawn,))
+SLOW = replace(STUDY, name="toy/slow", settings=settings(units=12, sleep_s=0.02))
+STUCK = replace(STUDY, name="toy/stuck", settings=settings(units=4, sleep_s=600.0))
 
-FAULTS = ("none", "raises", "tensor", "exits", "killed", "leaves", "hangs", "none ")
+FAULTS = ("none", "raises", "tensor", "exits", "killed", "leaves", "hangs", "none ", "nan", "dict")
+
+
+@dataclass(frozen=True)
+class Fault(Unit):
+    fault: str
+
+
+@dataclass(frozen=True)
+class Had:
+    fault: str
+
+
+@dataclass(frozen=True)
+class Loss:
+    loss: float
 
 
 def faulty_units(settings):
-    return [Unit({"fault": fault}, 0) for fault in FAULTS]
+    return [Fault(fault, seed=0) for fault in FAULTS]
 
 
 def faulty_run(unit, bench):
-    fault = unit.parameters["fault"]
-    yield {"fault": fault}
-    if fault == "raises":
-        raise ArithmeticError("the numbers do not add up")
-    if fault == "tensor":
-        yield {"loss": torch.tensor(1.0)}
-    if fault == "exits":
-        os._exit(1)
-    if fault == "killed":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if fault == "leaves":
-        sys.exit("enough")
-    if fault == "hangs":
-        time.sleep(600)
+    yield Had(unit.fault)
+    match unit.fault:
+        case "raises":
+            raise ArithmeticError("the numbers do not add up")
+        case "tensor":
+            yield Loss(torch.tensor(1.0))
+        case "exits":
+            os._exit(1)
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "leaves":
+            sys.exit("enough")
+        case "hangs":
+            time.sleep(600)
+        case "nan":
+            yield Loss(float("nan"))
+        case "dict":
+            yield {"loss": 1.0}
 
 
-FAULTY = Study("toy/faulty", "Fails in every way.", settings(), faulty_units, faulty_run)
+FAULTY = Study("toy/faulty", "Fails.", settings(), faulty_units, faulty_run, (Had, Loss))
+
+
+@dataclass(frozen=True)
+class Total:
+    number: int
+    total: int
 
 
 def busy_run(unit, bench):
@@ -86,10 +129,16 @@ def busy_run(unit, bench):
     total = 0
     for step in range(2_500_000):
         total += step * step % 7
-    yield {"number": unit.parameters["number"], "total": total}
+    yield Total(unit.number, total)
 
 
-BUSY = Study("toy/busy", "Computes.", settings(units=40), units, busy_run)
+BUSY = Study("toy/busy", "Computes.", settings(units=40), units, busy_run, (Total,))
+
+
+@dataclass(frozen=True)
+class Shared:
+    made: int
+    sum: float
 
 
 def sharing_run(unit, bench):
@@ -102,8 +151,8 @@ def sharing_run(unit, bench):
         return {"weight": torch.arange(4.0)}
 
     weight = bench.tensors({"width": 4}, make)["weight"]
-    yield {"made": len(made), "sum": weight.sum().item()}
+    yield Shared(len(made), weight.sum().item())
 
 
-SHARING = Study("toy/sharing", "Shares a tensor.", settings(units=4), units, sharing_run)
-NEEDY = Study("toy/needy", "", settings(), units, run, needs=("no_such_module",))
+SHARING = Study("toy/sharing", "Shares.", settings(units=4), units, sharing_run, (Shared,))
+NEEDY = replace(STUDY, name="toy/needy", needs=("no_such_module",))

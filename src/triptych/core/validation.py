@@ -12,7 +12,11 @@ ROW_SUM_TOLERANCE = 1e-8
 DataclassT = TypeVar("DataclassT")
 
 
-class ImpossibleEvidence(ValueError):
+class UserError(ValueError):
+    """A user's mistake, in one sentence: what was given, what is needed, where."""
+
+
+class ImpossibleEvidence(UserError):
     """A conditional was asked for given something of probability zero."""
 
 

@@ -1,17 +1,53 @@
-"""The command line. Heavy imports happen inside the commands, so that --help is instant."""
+"""The command line. Heavy imports happen inside the commands, so that --help is instant.
+
+A user's mistake is a `UserError`: one sentence on standard error and exit code 2. Any other
+exception is a defect and keeps its traceback. `--debug`, anywhere on the line, shows both.
+"""
 
 import json
 import sys
-from collections.abc import Callable
+import traceback
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
+from typer.core import TyperGroup
 
 from triptych.lab.trace_command import trace
 
+if TYPE_CHECKING:
+    from triptych.lab.results import Results
+    from triptych.lab.runner import OldRows, RunSummary
+    from triptych.lab.selection import Chosen
+    from triptych.lab.store import Store
+
+DEBUG = "--debug"
+
+
+class _Commands(TyperGroup):
+    """Runs a command; a user's mistake becomes a sentence."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.obj = DEBUG in args
+        return super().parse_args(ctx, [arg for arg in args if arg != DEBUG])
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ValueError as error:
+            from triptych.core.validation import UserError
+
+            if not isinstance(error, UserError):
+                raise
+            if ctx.obj:
+                traceback.print_exc()
+            _warn(str(error))
+            raise typer.Exit(2) from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="triptych",
     help="How structure in data meets training and inference in language models, exactly.",
     no_args_is_help=True,
@@ -20,8 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-Answer = TypeVar("Answer")
 
 
 class ScaleName(StrEnum):
@@ -52,6 +86,10 @@ Limit = Annotated[float | None, typer.Option(help="Seconds that one unit may tak
 Replace = Annotated[
     bool, typer.Option("--replace", help="Where a unit has other rows, take the new ones.")
 ]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Make rows anew that other code made.")]
+Keep = Annotated[
+    bool, typer.Option("--keep", help="Use rows that were made before the study was edited.")
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated."),
@@ -72,6 +110,7 @@ def main(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show the traceback of every error.")] = False,
 ) -> None:
     """Set options that hold for every command."""
 
@@ -85,17 +124,20 @@ def reproduce(
     ray_address: Address = None,
     workers: Workers = None,
     limit: Limit = None,
+    fresh: Fresh = False,
+    keep: Keep = False,
     out: Out = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """Run every study, judge every published result, and write the report.
 
-    What is done already is not run again. Exit code 1 when a claim fails on your runs; a verdict of
-    rows that came with Triptych is shown as kept and never sets it.
+    What is done already is not run again. Exit code 1 means that a claim fails in your own run, a
+    unit failed, rows have a nan or a figure could not be drawn. Shipped evidence never changes it.
 
     Example: triptych reproduce --scale smoke
     """
-    _run_studies([], scale, seeds, device, engine, ray_address, workers, limit, None, out, as_json)
+    asked = _Asked(scale, seeds, device, engine, ray_address, workers, limit, (), fresh, keep)
+    _run_studies([], asked, out, as_json)
 
 
 @app.command()
@@ -111,38 +153,79 @@ def run(
     workers: Workers = None,
     limit: Limit = None,
     assign: Set = None,
+    fresh: Fresh = False,
+    keep: Keep = False,
     out: Out = Path("runs"),
     as_json: Json = False,
 ) -> None:
     """Run studies, judge their claims, and write the report.
 
-    Exit code 1 when a claim of theirs fails on your runs; a verdict of rows that came with
-    Triptych is shown as kept and never sets it.
+    Exit code 1 means that a claim of theirs fails in your own run, a unit failed, rows have a nan
+    or a figure could not be drawn. Shipped evidence never changes it.
 
     Example: triptych run query_complexity --scale smoke --set depths=[2,3]
     """
-    _run_studies(
-        studies, scale, seeds, device, engine, ray_address, workers, limit, assign, out, as_json
-    )
+    given = tuple(assign or ())
+    asked = _Asked(scale, seeds, device, engine, ray_address, workers, limit, given, fresh, keep)
+    _run_studies(studies, asked, out, as_json)
 
 
 @app.command()
-def claims(out: Out = Path("runs"), as_json: Json = False) -> None:
-    """Print the verdict of every published result, from the rows stored so far.
+def claims(
+    ids: Annotated[
+        list[str] | None, typer.Argument(help="Ids of claims; all of them by default.")
+    ] = None,
+    out: Out = Path("runs"),
+    as_json: Json = False,
+) -> None:
+    """Print the verdict of every claim with a line per check, from the rows stored so far.
 
-    Verdicts of rows that came with Triptych are shown as kept. Exit code 1 when a claim fails on
-    your runs; kept rows never set it.
+    The strongest evidence comes first: paper scale before laptop scale. Exit code 1 means that a
+    claim fails in your own run. Shipped evidence never changes it.
 
-    Example: triptych claims --json
+    Example: triptych claims li.tab-3.3 wei.fig-3-left
     """
-    from triptych.lab import outcome
+    from triptych.lab import results, terminal
 
-    judged = _or_explain(lambda: outcome.judged_in(_store_if_any(out), tell=_warn))
+    found = results.gather(_store_if_any(out))
+    _refuse_unknown(ids or [], found)
+    wanted = set(ids) if ids else None
+    chosen = [line for line in found.judged if wanted is None or line.id in wanted]
     if as_json:
-        typer.echo(json.dumps(outcome.as_json(judged), indent=2))
+        typer.echo(json.dumps(terminal.as_json(chosen), indent=2))
     else:
-        outcome.print_verdicts(judged, everything=True)
-    _exit_if_failing(judged)
+        terminal.print_results(found, ids=wanted, everything=True)
+    for problem in found.problems:
+        _warn(problem)
+    raise typer.Exit(int(terminal.failing(chosen)))
+
+
+@app.command()
+def rows(
+    study: Annotated[str, typer.Argument(help="Name of a study.")],
+    scale: Annotated[
+        ScaleName | None, typer.Option(help="Of one scale; of all by default.")
+    ] = None,
+    kind: Annotated[
+        str | None, typer.Option(help="Rows of one kind, whose columns are then all filled.")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for a spreadsheet.")] = False,
+    out: Out = Path("runs"),
+) -> None:
+    """Print the rows of a study, as JSON lines or as CSV.
+
+    Example: triptych rows head_vs_prompt --csv > rows.csv
+    """
+    from triptych.lab.store import Store
+    from triptych.studies.api.study import Scale
+
+    with Store.read(out) as store:
+        found = store.records(study, Scale(scale.value) if scale else None, kind)
+    if csv:
+        _print_csv(found)
+    else:
+        for row in found:
+            typer.echo(json.dumps(row))
 
 
 @app.command()
@@ -159,16 +242,15 @@ def report(
 
     Example: triptych report --to report.html --figures figures
     """
-    from triptych.lab import outcome
+    from triptych.lab import results
 
-    path = to or out / outcome.REPORT
-    store = _or_explain(lambda: _store_if_any(out))
-    _or_explain(lambda: outcome.write_report_of(store, path))
-    for name in outcome.unknown_studies(store):
-        _warn(f"study {name} came from a file: run it again to see it")
+    path = to or out / results.REPORT
+    found = results.gather(_store_if_any(out))
+    results.write_report_of(found, path)
+    for problem in found.problems:
+        _warn(problem)
     if figures:
-        written = _or_explain(lambda: outcome.write_figures_of(store, figures))
-        typer.echo(f"{len(written)} figures in {figures}")
+        typer.echo(f"{len(results.write_figures_of(found, figures))} figures in {figures}")
     typer.echo(f"Open {path}")
 
 
@@ -190,10 +272,9 @@ def export(
     Example: triptych export exact_heads --scale paper --to evidence
     """
     from triptych.lab import evidence
-    from triptych.studies.study import Scale
+    from triptych.studies.api.study import Scale
 
-    wanted, at = studies or [], Scale(scale.value)
-    told = _or_explain(lambda: evidence.export(out, wanted, at, to, replace=replace))
+    told = evidence.export(out, studies or [], Scale(scale.value), to, replace=replace)
     typer.echo("\n".join(told))
 
 
@@ -214,8 +295,7 @@ def bring_in(
     """
     from triptych.lab import evidence
 
-    told = _or_explain(lambda: evidence.bring_in(out, files, replace=replace))
-    typer.echo("\n".join(told))
+    typer.echo("\n".join(evidence.bring_in(out, files, replace=replace)))
 
 
 @app.command("list")
@@ -230,7 +310,7 @@ def list_all(as_json: Json = False) -> None:
     studies = [
         {
             "study": study.name,
-            "about": study.about,
+            "question": study.question,
             "claims": ", ".join(claim.id for claim in study.claims) or "none of the ledger",
         }
         for study in find_studies().values()
@@ -239,7 +319,7 @@ def list_all(as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps({"studies": studies, "structures": structures}, indent=2))
         return
-    print_table(studies, {"study": "study", "about": "question", "claims": "claims"})
+    print_table(studies, {"study": "study", "question": "question", "claims": "claims"})
     typer.echo("")
     print_table(
         structures, {"structure": "structure", "about": "what it is", "examples": "examples"}
@@ -263,7 +343,7 @@ def verify(
     """
     from triptych.lab import verification
 
-    findings = _or_explain(lambda: verification.verify_examples(file, device))
+    findings = verification.verify_examples(file, device)
     if as_json:
         typer.echo(json.dumps(verification.as_json(findings), indent=2))
     else:
@@ -288,7 +368,7 @@ def check(
     """
     from triptych.lab import check_text, checking
 
-    answer = _or_explain(lambda: checking.check_model(model, task))
+    answer = checking.check_model(model, task)
     typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(check_text.sentences(answer)))
     raise typer.Exit(int(answer["covered"] is False))
 
@@ -333,70 +413,131 @@ def env(as_json: Json = False) -> None:
 # ---------------------------------------------------------------------- behind the commands
 
 
-def _run_studies(
-    names: list[str],
-    scale: ScaleName,
-    seeds: int | None,
-    device: str,
-    engine: EngineName,
-    ray_address: str | None,
-    workers: int | None,
-    limit: float | None,
-    assignments: list[str] | None,
-    out: Path,
-    as_json: bool,
-) -> None:
-    from triptych.lab import outcome, selection
-    from triptych.lab.progress import progress_on
-    from triptych.lab.runner import planned, run_study
-    from triptych.lab.store import Store
-    from triptych.studies.study import Scale
+class _Asked(NamedTuple):
+    """How studies are to be run."""
 
-    chosen = _or_explain(lambda: selection.chosen(names))
-    overrides = _or_explain(lambda: selection.assigned(assignments or []))
-    for study in chosen:  # every mistake is told before the first unit runs
-        _or_explain(lambda study=study: planned(study, Scale(scale.value), overrides, seeds))
-    store = _or_explain(lambda: Store.open(out))
-    progress = progress_on(sys.stderr)
-    failed = 0
+    scale: ScaleName
+    seeds: int | None
+    device: str
+    engine: EngineName
+    ray_address: str | None
+    workers: int | None
+    limit: float | None
+    assignments: tuple[str, ...]
+    fresh: bool
+    keep: bool
+
+
+def _run_studies(names: list[str], asked: _Asked, out: Path, as_json: bool) -> None:
+    """Run, judge, tell, and write the report, in this order: verdicts never wait for a page."""
+    from triptych.lab import results, selection, terminal
+    from triptych.lab.runner import planned
+    from triptych.lab.store import Store
+    from triptych.studies.api.study import Scale
+
+    chosen = selection.chosen(names)
+    overrides = selection.assigned(asked.assignments)
+    scale = Scale(asked.scale.value)
+    for each in chosen:  # every mistake is told before the first unit runs
+        planned(each.study, scale, overrides, asked.seeds)
+    own = [each for each in chosen if each.file]
+    with Store.open(out) as store:
+        old = _what_to_do_with_old_rows(chosen, scale, store, asked)
+        summaries = [_run(each, scale, overrides, store, asked, old) for each in chosen]
+        found = results.gather(store, own)
+        results.remember(store, found, own)
+    claims = {claim.id for each in chosen for claim in each.study.claims}
+    mine = [line for line in found.judged if line.id in claims]
+    if as_json:
+        told = mine if names else found.judged
+        typer.echo(json.dumps(terminal.as_json(told), indent=2))
+    else:
+        terminal.print_results(found, ids=claims if names else None, everything=False)
+    wrong = _tell_what_went_wrong(summaries, found, {each.study.name for each in chosen})
+    results.write_report_of(found, out / results.REPORT)
+    if not as_json:
+        typer.echo(f"Open {out / results.REPORT}")
+    raise typer.Exit(int(wrong or terminal.failing(mine)))
+
+
+def _run(
+    chosen: "Chosen", scale: Any, overrides: Any, store: "Store", asked: _Asked, old: "OldRows"
+) -> "RunSummary":
+    from triptych.lab.progress import progress_on
+    from triptych.lab.runner import run_study
+
     try:
-        for study in chosen:
-            summary = _or_explain(
-                lambda study=study: run_study(
-                    study,
-                    Scale(scale.value),
-                    store=store,
-                    engine=engine.value,
-                    workers=workers,
-                    device=device,
-                    overrides=overrides,
-                    seeds=seeds,
-                    limit_s=limit,
-                    progress=progress,
-                    ray_address=ray_address,
-                )
-            )
-            failed += summary.failed
+        return run_study(
+            chosen.study,
+            scale,
+            store=store,
+            engine=asked.engine.value,
+            workers=asked.workers,
+            device=asked.device,
+            overrides=overrides,
+            seeds=asked.seeds,
+            limit_s=asked.limit,
+            progress=progress_on(sys.stderr),
+            ray_address=asked.ray_address,
+            old_rows=old,
+        )
     except KeyboardInterrupt:
         typer.echo("\nStopped. What is done is stored; the same command goes on.", err=True)
         raise typer.Exit(130) from None
-    judged = _or_explain(lambda: outcome.write_report_of(store, out / outcome.REPORT, chosen))
-    mine = {claim.id for study in chosen for claim in study.claims}
-    if as_json:
-        told = [line for line in outcome.as_json(judged) if not names or line["id"] in mine]
-        typer.echo(json.dumps(told, indent=2))
-    else:
-        outcome.print_verdicts(
-            judged if not names else [line for line in judged if line.id in mine], everything=False
-        )
-        typer.echo(f"Open {out / outcome.REPORT}")
+
+
+def _what_to_do_with_old_rows(
+    chosen: "list[Chosen]", scale: Any, store: "Store", asked: _Asked
+) -> "OldRows":
+    """As the options say; else ask at a terminal and refuse elsewhere, before any unit runs."""
+    from triptych.core.validation import UserError
+    from triptych.lab.fingerprint import code_of
+    from triptych.lab.runner import EditedStudy, refuse_old_rows
+
+    if asked.fresh and asked.keep:
+        raise UserError("--fresh and --keep say opposite things: give one of them")
+    if asked.fresh or asked.keep:
+        return "fresh" if asked.fresh else "keep"
+    for each in chosen:
+        try:
+            units = store.units(each.study.name, scale)
+            refuse_old_rows(each.study, units, code_of(each.study), store.folder)
+        except EditedStudy as edited:
+            if not (sys.stdin.isatty() and sys.stderr.isatty()):
+                raise
+            _warn(str(edited))
+            anew = typer.confirm("Make these rows anew? (no keeps them)", default=True, err=True)
+            return "fresh" if anew else "keep"
+    return "ask"
+
+
+def _tell_what_went_wrong(
+    summaries: "list[RunSummary]", found: "Results", studies: set[str]
+) -> bool:
+    """Failed units, rows of nan, figures that raise: said here, and in the exit code."""
+    from triptych.lab.judgement import NotDrawn
+
+    failed = sum(summary.failed for summary in summaries)
     if failed:
         _warn(f"{failed} units failed; the report shows their errors")
-        raise typer.Exit(1)
-    _exit_if_failing([line for line in judged if line.id in mine])
+    for summary in summaries:
+        for sentence in summary.nan:
+            _warn(sentence)
+    older = sum(summary.older for summary in summaries)
+    if older:
+        _warn(f"{older} units were made by other code than today's; --fresh makes them anew")
+    for problem in found.problems:
+        _warn(problem)
+    undrawn = any(
+        isinstance(figure, NotDrawn)
+        for run in found.runs
+        if run.study in studies and not run.shipped
+        for figure in run.figures
+    )
+    return bool(failed or undrawn or any(summary.nan for summary in summaries))
 
 
-def _store_if_any(out: Path) -> Any:
+def _store_if_any(out: Path) -> "Store | None":
     """The store of a run folder, or None if nothing was run yet in the default one."""
     from triptych.lab.store import FILE, Store
 
@@ -405,24 +546,34 @@ def _store_if_any(out: Path) -> Any:
     return Store.read(out)
 
 
-def _exit_if_failing(judged: list[Any]) -> None:
-    from triptych.lab.outcome import failing
+def _refuse_unknown(ids: list[str], found: "Results") -> None:
+    import difflib
 
-    if failing(judged):
-        raise typer.Exit(1)
+    from triptych.core.validation import UserError
+
+    known = [line.id for line in found.judged]
+    for name in ids:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UserError(f"there is no claim {name!r}{hint} (`triptych claims` lists them)")
+
+
+def _print_csv(rows: list[dict[str, Any]]) -> None:
+    """A column per field; lists and dictionaries as JSON."""
+    import csv
+
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
+    writer.writeheader()
+    for row in rows:
+        writer.writerow(
+            {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in row.items()}
+        )
 
 
 def _warn(sentence: str) -> None:
     typer.echo(f"triptych: {sentence}", err=True)
-
-
-def _or_explain(action: Callable[[], Answer]) -> Answer:
-    """User mistakes are one sentence on standard error and exit code 2, not a traceback."""
-    try:
-        return action()
-    except (OSError, ImportError, ValueError, TypeError, RuntimeError) as error:
-        _warn(str(error))
-        raise typer.Exit(2) from error
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import NextToken, Value
 from triptych.core.streams import RowStreams
-from triptych.core.validation import check_count, check_probability
+from triptych.core.validation import UserError, check_count, check_probability
 from triptych.inference.run import Result
 from triptych.structures.constraints import AllZeros, EvenParity, SomeZero
 from triptych.structures.dyck import Dyck
@@ -215,7 +215,7 @@ def named(what: str, name: str, known: Iterable[str]) -> str:
         return found
     near = difflib.get_close_matches(name.lower(), names, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    raise ValueError(f"there is no {what} {name!r}{hint} ({what}s: {', '.join(names)})")
+    raise UserError(f"there is no {what} {name!r}{hint} ({what}s: {', '.join(names)})")
 
 
 def demonstration(task: str, *, length: int | None = None, seed: int = 0) -> Demonstration:
@@ -262,7 +262,7 @@ def generate(
     for option in given:
         if option not in own:
             takes = ", ".join(f"--{each}" for each in own) or "no option of its own"
-            raise ValueError(f"{name} has no --{option}; it takes {takes}")
+            raise UserError(f"{name} has no --{option}; it takes {takes}")
     decoder = RecomputingDecoder(demo.model, rows)
     decoder.extend(_prompt(prompt, demo.names).expand(rows, -1))
     return import_module(f"triptych.inference.{name}").sample(
@@ -278,9 +278,7 @@ def generate(
 def _prompt(text: str, names: Sequence[str]) -> Int[Tensor, "1 t"]:
     for letter in text:
         if letter not in names:
-            raise ValueError(
-                f"the prompt has {letter!r}; this task is written in {' '.join(names)}"
-            )
+            raise UserError(f"the prompt has {letter!r}; this task is written in {' '.join(names)}")
     return torch.tensor([[names.index(letter) for letter in text]], dtype=torch.long)
 
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from triptych.core.validation import UserError
+
 
 class Example(NamedTuple):
     """One entry of some module's `examples()`."""
@@ -33,20 +35,20 @@ def package_examples(package: str) -> list[Example]:
 def file_examples(path: Path) -> list[Example]:
     """The examples of a Python file outside the package."""
     if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
+        raise UserError(f"there is no file {path}")
     name = f"triptych_user_file_{path.stem}"  # never the name of an installed module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
+        raise UserError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
         found = module_examples(module, path.stem)
     except Exception as error:
-        raise ImportError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
+        raise UserError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
     if not found:
-        raise ImportError(
+        raise UserError(
             f"{path} has no function examples() returning a dictionary of named structures"
         )
     return found
@@ -58,5 +60,5 @@ def module_examples(module: ModuleType, label: str) -> list[Example]:
         return []
     found = examples()
     if not isinstance(found, dict):
-        raise TypeError(f"examples() returned a {type(found).__name__}, not a dictionary")
+        raise UserError(f"examples() returned a {type(found).__name__}, not a dictionary")
     return [Example(label, name, value) for name, value in found.items()]

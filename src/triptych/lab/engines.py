@@ -28,7 +28,7 @@ from multiprocessing.process import BaseProcess
 from typing import Any, NamedTuple
 
 from triptych.lab.workbench import Ended, Task, run_task
-from triptych.studies.study import Study
+from triptych.studies.api.study import AnyStudy
 
 # A fork server imports torch once and forks workers from there: a new worker is there in
 # milliseconds, shares the pages of the libraries, and has none of our threads or GPU state.
@@ -47,7 +47,7 @@ class Started(NamedTuple):
 Event = Started | Ended
 
 
-def inline(tasks: Sequence[Task], study: Study) -> Iterator[Event]:
+def inline(tasks: Sequence[Task], study: AnyStudy) -> Iterator[Event]:
     """Run the units here, in order: for debugging, and for a study that no file holds."""
     for task in tasks:
         yield Started(task.key)

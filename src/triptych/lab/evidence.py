@@ -5,14 +5,14 @@ from a run folder, `bring_in` puts them into one, so that a run goes on from the
 
     format, study, scale
     settings    of the run that was exported last
-    units       parameters, seed, settings, seconds, device, versions, finished_at, rows
+    units       parameters, seed, revision, settings, seconds, device, versions, code, finished_at,
+                rows
 
 Units are ordered by parameters and seed, and everything inside a unit is as the study gave it, a
 line for each row: the same units are the same bytes, and a new unit is a few new lines. Numbers are
 as in the store: bit for bit, with NaN, Infinity and -Infinity where JSON has no form for them.
 """
 
-import dataclasses
 import json
 import math
 import os
@@ -21,27 +21,32 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triptych.lab.runner import find_studies, planned, sole_run
-from triptych.lab.store import Store, StoredUnit
-from triptych.studies.study import Scale, Settings, Study, Unit
+from triptych.core.validation import UserError
+from triptych.lab.fingerprint import Code, code_of, same_code
+from triptych.lab.runner import find_studies, planned, sole_run, units_of
+from triptych.lab.store import PlannedUnit, Store, StoredUnit
+from triptych.studies.api.records import from_json, to_json
+from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_key
 
-FORMAT = 1
+FORMAT = 2
 FOLDER = "evidence"
 IMPORTED = "imported"  # among the versions of a unit that came from a file
 _FILE_FIELDS = {"format": int, "study": str, "scale": str, "settings": dict, "units": list}
 _UNIT_FIELDS = {
     "parameters": dict,
     "seed": int,
+    "revision": int,
     "settings": dict,
     "seconds": int | float | None,
     "device": str | None,
     "versions": dict,
+    "code": dict | None,
     "finished_at": str | None,
     "rows": list,
 }
 
 
-class EvidenceError(ValueError):
+class EvidenceError(UserError):
     """A file of evidence cannot be used; the sentence says why."""
 
 
@@ -67,7 +72,7 @@ class Layout(NamedTuple):
     """
 
     settings: Settings
-    planned: list[Unit]
+    planned: list[PlannedUnit]
     units: list[StoredUnit]
     others: list[StoredUnit]
 
@@ -136,10 +141,13 @@ def load(path: Path) -> Evidence:
         _check(path, facts, _UNIT_FIELDS, where)
         if not all(isinstance(row, dict) for row in facts["rows"]):
             raise _damaged(path, f"{where} has a row that is not a dictionary")
-        key = Unit(facts["parameters"], facts["seed"]).key
-        units.append(
-            StoredUnit(study=study, scale=scale, key=key, status="done", error=None, **facts)
-        )
+        try:
+            code = Code(**facts["code"]) if facts["code"] else None
+        except TypeError as error:
+            raise _damaged(path, f"{where} has code = {facts['code']!r}") from error
+        key = unit_key(facts["parameters"], facts["seed"], facts["revision"])
+        facts = facts | {"study": study, "scale": scale, "key": key, "code": code}
+        units.append(StoredUnit(status="done", error=None, **facts))
     if len({unit.key for unit in units}) < len(units):
         raise _damaged(path, "it has a unit twice")
     return Evidence(study, scale, content["settings"], units)
@@ -163,10 +171,12 @@ def export(
         there = f" (there are some of {', '.join(have)})" if have else ""
         raise EvidenceError(f"{out} has no finished units {what}at {scale.value} scale{there}")
     contents: dict[Path, str] = {}
-    told = []
+    told, known = [], find_studies()
     for name in studies or have:
         path = to / file_name(name, scale)
-        fresh = Evidence(name, scale, last_settings(units[name]), [_plain(u) for u in done[name]])
+        today = code_of(known[name]) if name in known else None
+        finished = [_plain(unit, today) for unit in done[name]]
+        fresh = Evidence(name, scale, last_settings(units[name]), finished)
         kept = load(path) if path.exists() else fresh._replace(units=[])
         if (kept.study, kept.scale) != (name, scale):
             raise EvidenceError(f"{path} holds rows of {kept.study} at {kept.scale.value} scale")
@@ -185,7 +195,7 @@ def export(
 def bring_in(
     out: Path,
     names: Sequence[str],
-    studies: Mapping[str, Study] | None = None,
+    studies: Mapping[str, AnyStudy] | None = None,
     *,
     replace: bool = False,
 ) -> list[str]:
@@ -208,22 +218,34 @@ def bring_in(
         return [_put(store, found, known.get(found.study), replace) for found in gathered.values()]
 
 
-def laid_out(evidence: Evidence, study: Study) -> Layout:
-    """The evidence over its study's plan; a study without that scale is a ValueError."""
+def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
+    """The evidence over its study's plan; a study without that scale is a UserError.
+
+    Units that an earlier revision of the study made are laid over its plan too: they are old, and
+    whoever shows them says so.
+    """
     settings, units = planned(study, evidence.scale)
+    revisions = sorted({unit.revision for unit in evidence.units} | {study.revision})
+    if not _fits(evidence, study, settings, revisions):
+        with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
+            theirs = from_json(type(settings), to_json(settings) | evidence.settings)
+            if _fits(evidence, study, theirs, revisions):
+                settings, units = theirs, units_of(study, theirs)
     have = {unit.key: unit for unit in evidence.units}
-    if not any(unit.key in have for unit in units):
-        with suppress(TypeError, ValueError, KeyError):  # a study that has changed: its own plan
-            theirs = dataclasses.replace(settings, **_tuples(evidence.settings))
-            if any(unit.key in have for unit in study.units(theirs)):
-                settings, units = theirs, list(study.units(theirs))
-    keys = {unit.key for unit in units}
-    return Layout(
-        settings,
-        units,
-        [have.get(unit.key) or _pending(evidence, unit) for unit in units],
-        [unit for unit in evidence.units if unit.key not in keys],
-    )
+    over, used = [], set()
+    for names in zip(*(units_of(study, settings, r) for r in reversed(revisions)), strict=True):
+        found = next((have[name.key] for name in names if name.key in have), None)
+        used |= {name.key for name in names}
+        over.append(found or _pending(evidence, units[len(over)]))
+    return Layout(settings, units, over, [u for u in evidence.units if u.key not in used])
+
+
+def _fits(
+    evidence: Evidence, study: AnyStudy, settings: Settings, revisions: Sequence[int]
+) -> bool:
+    """Whether a unit of the evidence is planned with these settings."""
+    have = {unit.key for unit in evidence.units}
+    return any(u.key in have for r in revisions for u in units_of(study, settings, r))
 
 
 def same_rows(one: StoredUnit, other: StoredUnit) -> bool:
@@ -245,12 +267,12 @@ def device_name(unit: StoredUnit) -> str | None:
     return ", ".join(dict.fromkeys(gpus.split(", ")))
 
 
-def _put(store: Store, found: Evidence, study: Study | None, replace: bool) -> str:
+def _put(store: Store, found: Evidence, study: AnyStudy | None, replace: bool) -> str:
     """Write one study's units at one scale; what was done, in a sentence."""
     name, scale = found.study, found.scale
     layout = laid_out(found, study) if study else None
     if layout and not store.units(name, scale):
-        store.plan(name, scale, layout.settings, layout.planned)
+        store.plan(name, scale, layout.settings, layout.planned, study.revision if study else 1)
     there = {unit.key for unit in _done(store, found)}
     counts = layout is None  # units of a study that is not known are all there is of its plan
     coming = [
@@ -295,17 +317,17 @@ def _refuse_clashes(
         more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
         raise EvidenceError(
             f"{first.study} at {first.scale.value} scale: the unit "
-            f"({Unit(first.parameters, first.seed)}){more} has other rows in {coming} than in "
+            f"({first}){more} has other rows in {coming} than in "
             f"{here}; nothing was changed, and --replace takes those of {coming}"
         )
 
 
-def _pending(evidence: Evidence, unit: Unit) -> StoredUnit:
+def _pending(evidence: Evidence, unit: PlannedUnit) -> StoredUnit:
     return StoredUnit(
         study=evidence.study,
         scale=evidence.scale,
         key=unit.key,
-        parameters=dict(unit.parameters),
+        parameters=unit.parameters,
         seed=unit.seed,
         settings={},
         status="pending",
@@ -317,16 +339,17 @@ def _pending(evidence: Evidence, unit: Unit) -> StoredUnit:
     )
 
 
-def _plain(unit: StoredUnit) -> StoredUnit:
-    """Without the note that it was imported, which is about a run folder and not about the unit."""
-    return unit._replace(versions={k: v for k, v in unit.versions.items() if k != IMPORTED})
+def _plain(unit: StoredUnit, today: Code | None) -> StoredUnit:
+    """Without the note that it was imported, which is about a run folder and not about the unit.
 
-
-def _tuples(value: Any) -> Any:
-    """Settings hold tuples where JSON has lists."""
-    if isinstance(value, dict):
-        return {key: _tuples(item) for key, item in value.items()}
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    A machine without git does not know its commit. Where its code was that of this checkout, and
+    this is as committed, the commit is this one's.
+    """
+    versions = {name: value for name, value in unit.versions.items() if name != IMPORTED}
+    code = unit.code
+    if code and today and today.clean and not code.commit and same_code(code, today):
+        code = code._replace(commit=today.commit, clean=True)
+    return unit._replace(versions=versions, code=code)
 
 
 def _json(value: Any) -> str:
@@ -334,7 +357,8 @@ def _json(value: Any) -> str:
 
 
 def _unit_text(unit: StoredUnit) -> str:
-    lines = [f'      "{name}": {_json(getattr(unit, name))},' for name in list(_UNIT_FIELDS)[:-1]]
+    facts = unit._asdict() | {"code": unit.code._asdict() if unit.code else None}
+    lines = [f'      "{name}": {_json(facts[name])},' for name in list(_UNIT_FIELDS)[:-1]]
     if not unit.rows:
         return "\n".join(["    {", *lines, '      "rows": []', "    }"])
     rows = ",\n".join(f"        {_json(row)}" for row in unit.rows)

@@ -1,30 +1,38 @@
 """From stored rows to verdicts: a pure function of the ledger and the runs.
 
-Every threshold is in the claims' own judges. This module only picks the evidence, the largest scale
-that has rows, and turns what a judge says into one line per entry of the ledger.
+Every threshold is in the claims' own judges. This module asks them, and ranks what they say:
 
-Runs of this folder and kept rows (those that came with Triptych) are judged apart. A run that was
-begun here has the first word on a claim, whatever it says; the kept rows' verdict stands beside it,
-and takes its place where nothing was run here.
+1. A run at smoke scale is no evidence. It shows that the code runs.
+2. Evidence that lacks something a judge needs comes after evidence that lacks nothing.
+3. A larger scale comes before a smaller one, and settings as published before changed ones.
+4. A run of this folder comes before shipped evidence of the same scale.
+
+The first has the headline, and the others stand beside it.
 """
 
-import dataclasses
-import json
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Any
 
+from triptych.core.estimates import Outcome
 from triptych.lab.ledger import Entry
-from triptych.studies.study import Claim, Study
+from triptych.studies.api.decide import Check
+from triptych.studies.api.figures import Figure
+from triptych.studies.api.study import Claim
 
-VERDICTS = ("holds", "fails", "undecided", "not run yet")
-SCALES = ("paper", "laptop", "smoke")  # the best evidence first
+STATUSES = ("holds", "fails", "undecided", "not run yet")
+SCALES = ("paper", "laptop", "smoke")  # the strongest evidence first
+CODE_RUNS = "code runs"  # all that a run at smoke scale can say
 
 
-class UnitRecord(NamedTuple):
+@dataclass(frozen=True)
+class UnitRecord:
     """What became of one unit; status is "done", "failed" or "pending".
 
     imported
         Its rows were brought into this folder from a file.
+    old
+        Its rows were made before the study's code was edited, or by an earlier revision.
     """
 
     label: str
@@ -34,87 +42,205 @@ class UnitRecord(NamedTuple):
     error: str | None
     device: str | None
     imported: bool = False
+    old: bool = False
 
 
-class StudyRun(NamedTuple):
-    """A study at one scale: the settings it ran with, the rows of its finished units, its units.
+@dataclass(frozen=True)
+class Finding:
+    """What one run says about one claim.
 
-    kept
-        The rows came with Triptych and not from a run of this folder; `file` has them.
-    others
-        Kept units that are left out, because they were made with other settings.
+    status
+        "holds", "fails", "undecided", or at smoke scale "code runs".
+    exceptions
+        The edges at which a statement that holds does not.
+    missing
+        The evidence that the judge would need.
+    notes
+        What a reader must know about the run: units that are missing, changed settings, old code.
     """
-
-    study: Study
-    scale: str
-    settings: dict[str, Any]
-    rows: list[dict[str, Any]]
-    units: list[UnitRecord]
-    kept: bool = False
-    others: int = 0
-    file: str = ""
-
-
-class KeptVerdict(NamedTuple):
-    """What the kept rows say about an entry, where they were made, and how many units there are."""
 
     study: str
     scale: str
-    verdict: str
-    because: str
-    measured: Mapping[str, Any]
-    device: str
-    done: int
-    planned: int
-    seconds: float | None
+    shipped: bool
+    status: str
+    checks: tuple[Check, ...] = ()
+    missing: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    device: str = ""
+    done: int = 0
+    planned: int = 0
+    seconds: float | None = None
+    made: str = ""
+    because: str = ""
 
 
-class Judged(NamedTuple):
-    """An entry of the ledger with its verdict.
+@dataclass(frozen=True)
+class NotDrawn:
+    """A figure that could not be made, and why."""
 
-    verdict is one of `VERDICTS`; seconds is the cost of the whole run behind it. scale, study and
-    seconds are None where there is none.
-    basis
-        "own": a run of this folder; "kept": rows that came with Triptych; None: not run yet.
-    kept
-        What the kept rows say, if there are any: beside an own verdict, or the same as this one.
+    name: str
+    error: str
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study at one scale: its settings, rows and units, what they say and what they show.
+
+    own
+        The study is a user's own, from a file.
+    shipped
+        The rows came with Triptych and not from a run of this folder; `file` has them.
+    others
+        Shipped units that are left out, because they were made with other settings.
+    changed
+        The settings in which the run differs from the scale's own, with the scale's own values.
+    larger
+        The scales above this one that the study has.
+    made
+        When and by which code, as "2026-11-15, commit 5181ff98cd75".
+    entries
+        Titles of the claims that are not in the published ledger.
+    findings
+        By the id of the claim.
     """
 
-    id: str
-    kind: str
-    source: str
-    title: str
-    scale: str | None
-    verdict: str
-    because: str
-    published: Mapping[str, Any] | None
-    measured: Mapping[str, Any]
+    study: str
+    question: str
+    scale: str
+    settings: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    units: Sequence[UnitRecord]
+    own: bool = False
+    shipped: bool = False
+    others: int = 0
+    file: str = ""
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    larger: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    made: str = ""
+    entries: tuple[Entry, ...] = ()
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    figures: tuple[Figure | NotDrawn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An entry of a ledger with its verdict: that of the strongest finding.
+
+    status
+        One of `STATUSES`.
+    findings
+        What every run says, the strongest first; at smoke scale last.
+    study
+        The study that judges it, if there is one.
+    """
+
+    entry: Entry
+    status: str
+    findings: tuple[Finding, ...]
     study: str | None
-    seconds: float | None
-    basis: str | None = None
-    kept: KeptVerdict | None = None
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    @property
+    def headline(self) -> Finding | None:
+        """The finding that decides; None when nothing but the code was run."""
+        first = self.findings[0] if self.findings else None
+        return first if first and first.status in STATUSES[:3] else None
+
+    @property
+    def exceptions(self) -> tuple[str, ...]:
+        return self.headline.exceptions if self.headline else ()
 
 
 def judge_ledger(
-    ledger: Sequence[Entry], runs: Sequence[StudyRun], studies: Iterable[Study] = ()
+    ledger: Sequence[Entry], runs: Sequence[StudyRun], judges: Mapping[str, str] = {}
 ) -> list[Judged]:
-    """Every entry once, in the ledger's order, judged on the largest scale that has rows.
+    """Every entry once, in the ledger's order.
 
-    studies
-        Those that exist, so that an entry without a run can say which one to run.
+    judges
+        Claim id -> the study that judges it, so that an entry without a run can say which to run.
     """
-    judges = {claim.id: study.name for study in studies for claim in study.claims}
-    known = {entry.id for entry in ledger}
-    own = _evidence(known, [run for run in runs if not run.kept])
-    kept = _evidence(known, [run for run in runs if run.kept])
-    return [
-        _beside(
-            _judged(entry, own.get(entry.id, []), judges.get(entry.id)),
-            entry,
-            kept.get(entry.id, []),
-        )
-        for entry in ledger
-    ]
+    found: dict[str, list[tuple[StudyRun, Finding]]] = {}
+    for run in runs:
+        for name, finding in run.findings.items():
+            found.setdefault(name, []).append((run, finding))
+    return [_judged(entry, found.get(entry.id, []), judges.get(entry.id)) for entry in ledger]
+
+
+def _judged(entry: Entry, found: Sequence[tuple[StudyRun, Finding]], study: str | None) -> Judged:
+    ranked = [finding for run, finding in sorted(found, key=_rank)]
+    study = study or (ranked[0].study if ranked else None)
+    status = ranked[0].status if ranked and ranked[0].status in STATUSES else STATUSES[3]
+    return Judged(entry, status, tuple(ranked), study)
+
+
+def _rank(pair: tuple[StudyRun, Finding]) -> tuple[Any, ...]:
+    """The strongest evidence first."""
+    run, finding = pair
+    scale = SCALES.index(finding.scale) if finding.scale in SCALES else len(SCALES)
+    return (
+        finding.status == CODE_RUNS,
+        finding.done == 0,
+        bool(finding.missing) and finding.status == "undecided",
+        bool(run.changed),
+        scale,
+        finding.shipped,
+    )
+
+
+def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
+    """What the rows of a run say about a claim; a judge that raises leaves it undecided."""
+    empty = Finding(
+        study=run.study,
+        scale=run.scale,
+        shipped=run.shipped,
+        status="undecided",
+        notes=tuple(_notes(run)),
+        device=devices(run),
+        done=sum(unit.status == "done" for unit in run.units),
+        planned=len(run.units),
+        seconds=total_seconds(run),
+        made=run.made,
+    )
+    if run.scale == "smoke":
+        empty = replace(empty, status=CODE_RUNS)
+    try:
+        verdict = claim.verdict(rows)
+    except Exception as error:  # a judge of a user's own may raise anything
+        sentence = f"The judge raised {type(error).__name__}: {error}"
+        return replace(empty, notes=(*empty.notes, sentence))
+    status = empty.status if run.scale == "smoke" else verdict.outcome.value
+    return replace(
+        empty,
+        status=status,
+        checks=verdict.checks,
+        missing=verdict.missing,
+        exceptions=verdict.exceptions,
+        measured=verdict.measured,
+        because=verdict.because,
+    )
+
+
+def _notes(run: StudyRun) -> Iterable[str]:
+    """What a reader must know about a run."""
+    failed = [unit for unit in run.units if unit.status == "failed"]
+    done = sum(unit.status == "done" for unit in run.units)
+    if done < len(run.units):
+        yield f"{done} of {len(run.units)} units" + (f", {len(failed)} failed" if failed else "")
+    if failed and not done:
+        yield f"the first failed with: {last_line(failed[0].error or '')}"
+    if run.changed:
+        yield "changed settings: " + ", ".join(run.changed)
+    if run.others:
+        yield f"{run.others} more units of other settings are left out"
+    old = sum(unit.old for unit in run.units)
+    if old:
+        yield f"the study's code was edited since {old} of these units were made"
 
 
 def total_seconds(run: StudyRun) -> float | None:
@@ -134,132 +260,6 @@ def last_line(error: str) -> str:
     return lines[-1] if lines else "no message"
 
 
-def _evidence(known: set[str], runs: Sequence[StudyRun]) -> dict[str, list[tuple[StudyRun, Claim]]]:
-    """Each claim's runs, the preferred one first."""
-    found: dict[str, list[tuple[StudyRun, Claim]]] = {}
-    for run in runs:
-        for claim in run.study.claims:
-            if claim.id not in known:
-                raise ValueError(
-                    f"study {run.study.name} has a claim {claim.id!r} that is not in the ledger"
-                )
-            others = found.setdefault(claim.id, [])
-            if others and others[0][0].study.name != run.study.name:
-                raise ValueError(
-                    f"claim {claim.id!r} is judged by two studies, "
-                    f"{others[0][0].study.name} and {run.study.name}"
-                )
-            others.append((run, claim))
-    for candidates in found.values():
-        candidates.sort(key=lambda pair: _preference(pair[0]))
-    return found
-
-
-def changed_settings(run: StudyRun) -> list[str]:
-    """The settings in which a run differs from its scale's own."""
-    for scale, own in run.study.settings.items():
-        if scale.value == run.scale:
-            wanted = json.loads(json.dumps(dataclasses.asdict(own)))
-            return [
-                name for name, value in wanted.items() if run.settings.get(name, value) != value
-            ]
-    return []
-
-
-def _preference(run: StudyRun) -> tuple[bool, bool, bool, int]:
-    """Rows first, then settings as they should be, then the larger scale."""
-    rank = SCALES.index(run.scale) if run.scale in SCALES else len(SCALES)
-    return (not run.rows, not _attempted(run), bool(changed_settings(run)), rank)
-
-
-def _attempted(run: StudyRun) -> bool:
-    return any(unit.status != "pending" for unit in run.units)
-
-
-def _not_run(study: str) -> str:
-    return f"Study {study} has not been run: triptych run {study}"
-
-
-def _judged(
-    entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]], study: str | None = None
-) -> Judged:
-    if not candidates:
-        if study is None:
-            return _line(entry, "not run yet", "There is no study for it yet.")
-        return _line(entry, "not run yet", _not_run(study))._replace(study=study)
-    run, claim = candidates[0]
-    if run.rows:
-        try:
-            outcome, because, measured = claim.judge(run.rows)
-            return _line(entry, outcome.value, because + _so_far(run), run, measured)
-        except Exception as error:
-            because = f"The judge raised {type(error).__name__}: {error}"
-            return _line(entry, "undecided", because, run)
-    if not _attempted(run):
-        because = _not_run(run.study.name)
-        return _line(entry, "not run yet", because)._replace(study=run.study.name)
-    errors = [unit.error for unit in run.units if unit.status == "failed"]
-    if not errors:
-        return _line(entry, "undecided", "The finished units gave no rows." + _so_far(run), run)
-    because = f"No rows: {len(errors)} of {len(run.units)} units failed, the first with "
-    return _line(entry, "undecided", because + last_line(errors[0] or ""), run)
-
-
-def _beside(own: Judged, entry: Entry, candidates: Sequence[tuple[StudyRun, Claim]]) -> Judged:
-    """An entry with what the kept rows say: beside its verdict, or in place of "not run yet"."""
-    if not candidates or not candidates[0][0].rows:
-        return own
-    run = candidates[0][0]
-    judged = _judged(entry, candidates)
-    kept = KeptVerdict(
-        study=run.study.name,
-        scale=run.scale,
-        verdict=judged.verdict,
-        because=judged.because,
-        measured=judged.measured,
-        device=devices(run),
-        done=sum(unit.status == "done" for unit in run.units),
-        planned=len(run.units),
-        seconds=judged.seconds,
-    )
-    return (judged._replace(basis="kept") if own.basis is None else own)._replace(kept=kept)
-
-
-def _line(
-    entry: Entry,
-    verdict: str,
-    because: str,
-    run: StudyRun | None = None,
-    measured: Mapping[str, Any] | None = None,
-) -> Judged:
-    return Judged(
-        id=entry.id,
-        kind=entry.kind,
-        source=entry.source,
-        title=entry.title,
-        scale=run.scale if run else None,
-        verdict=verdict,
-        because=because,
-        published=entry.published,
-        measured=dict(measured or {}),
-        study=run.study.name if run else None,
-        seconds=total_seconds(run) if run else None,
-        basis="own" if run else None,
-    )
-
-
-def _so_far(run: StudyRun) -> str:
-    """A verdict on part of the units, or on settings other than the scale's own, says so."""
-    done = sum(unit.status == "done" for unit in run.units)
-    failed = sum(unit.status == "failed" for unit in run.units)
-    notes = []
-    if done < len(run.units):
-        notes.append(
-            f"{done} of {len(run.units)} units" + (f", {failed} failed" if failed else " so far")
-        )
-    changed = changed_settings(run)
-    if changed:
-        notes.append("changed: " + ", ".join(changed))
-    if run.others:
-        notes.append(f"{run.others} more of other settings left out")
-    return f" ({'; '.join(notes)})" if notes else ""
+def fails(finding: Finding) -> bool:
+    """Whether a run of this folder speaks against a claim; shipped evidence does not count."""
+    return finding.status == Outcome.FAILS.value and not finding.shipped

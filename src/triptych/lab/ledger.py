@@ -1,13 +1,21 @@
 """The ledger: every published result to reproduce, whether or not a study exists for it yet.
 
 The text is `claims.toml` beside this file. An entry names its source as `work:section`, for
-instance `li:2.1.7.1`; `work` and `part` cut that into the shelves that people browse by.
+instance `li:2.1.7.1`; `work` and `part` cut that into the shelves that people browse by. A user's
+own claims are entries too: they are given with the claim in the study's file, or in a `claims.toml`
+beside that file, and are listed apart.
 """
 
+import dataclasses
 import re
 import tomllib
+from collections.abc import Iterable
 from importlib.resources import files
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
+
+from triptych.core.validation import UserError
+from triptych.studies.api.study import AnyStudy
 
 KINDS = {
     "theorem": "An exact statement: its objects are built and checked to float64 accuracy.",
@@ -31,11 +39,21 @@ PARTS = {
 }
 
 
-class Entry(NamedTuple):
-    """One published result.
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One result.
 
-    source is `work:section`; setting is what the source used; published are its values as printed,
-    or None where it prints none.
+    source
+        `work:section` of a published result; whatever a user writes for one of their own.
+    setting
+        What the source used.
+    published
+        Its values as printed, or None where it prints none.
+    remark
+        What there is to say about the proof, a constant, an edge case or a caption. The verdict is
+        about the statement alone.
+    extension
+        It is not a published result but one that goes beyond; it does not count among those.
     """
 
     id: str
@@ -44,32 +62,82 @@ class Entry(NamedTuple):
     source: str
     setting: str = ""
     published: dict[str, Any] | None = None
+    remark: str = ""
+    extension: bool = False
+
+
+_FIELDS = {field.name for field in dataclasses.fields(Entry)}
 
 
 def load_ledger() -> list[Entry]:
     """Every entry of the packaged ledger, in its order."""
-    return parse_ledger(files("triptych.lab").joinpath("claims.toml").read_text("utf-8"))
-
-
-def parse_ledger(text: str) -> list[Entry]:
-    """The entries of a ledger in TOML; a doubled id, an unknown kind, key or source explodes."""
-    entries: list[Entry] = []
-    seen: set[str] = set()
-    for raw in tomllib.loads(text)["claim"]:
-        name = raw.get("id", f"number {len(entries) + 1}")
-        unknown = sorted(set(raw) - set(Entry._fields))
-        missing = sorted({"id", "kind", "title", "source"} - set(raw))
-        if unknown or missing:
-            raise ValueError(f"ledger entry {name}: unknown keys {unknown}, missing {missing}")
-        if raw["kind"] not in KINDS:
-            raise ValueError(f"ledger entry {name}: kind {raw['kind']!r} is not in {list(KINDS)}")
-        if part(raw["source"]) not in PARTS:
-            raise ValueError(f"ledger entry {name}: source {raw['source']!r} is in no part of it")
-        if name in seen:
-            raise ValueError(f"ledger entry {name} appears twice")
-        seen.add(name)
-        entries.append(Entry(**raw))
+    entries = parse_ledger(files("triptych.lab").joinpath("claims.toml").read_text("utf-8"))
+    for entry in entries:
+        if part(entry.source) not in PARTS:
+            raise ValueError(
+                f"ledger entry {entry.id}: source {entry.source!r} is in no part of it"
+            )
     return entries
+
+
+def parse_ledger(text: str, where: str = "the ledger") -> list[Entry]:
+    """The entries of a ledger in TOML; a doubled id, an unknown kind or key is refused."""
+    try:
+        claims = tomllib.loads(text).get("claim", [])
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{where} is not TOML: {error}") from error
+    entries: dict[str, Entry] = {}
+    for raw in claims:
+        name = raw.get("id", f"number {len(entries) + 1}")
+        unknown = sorted(set(raw) - _FIELDS)
+        missing = sorted({"id", "kind", "title"} - set(raw))
+        if unknown or missing:
+            raise UserError(f"{where}, entry {name}: unknown keys {unknown}, missing {missing}")
+        if raw["kind"] not in KINDS:
+            raise UserError(f"{where}, entry {name}: kind {raw['kind']!r} is not in {list(KINDS)}")
+        if name in entries:
+            raise UserError(f"{where}: entry {name} appears twice")
+        entries[name] = Entry(**{"source": ""} | raw)
+    return list(entries.values())
+
+
+def own_entries(study: AnyStudy, file: Path) -> list[Entry]:
+    """The entries of the claims of a user's own study.
+
+    A title stands with the claim or in `claims.toml` beside the file. A published id is refused:
+    those are judged by their own studies alone.
+    """
+    published = {entry.id for entry in load_ledger()}
+    beside = file.parent / "claims.toml"
+    known = {}
+    if beside.is_file():
+        known = {e.id: e for e in parse_ledger(beside.read_text("utf-8"), str(beside))}
+    entries = []
+    for claim in study.claims:
+        if claim.id in published:
+            raise UserError(
+                f"study {study.name} has a claim {claim.id!r}, which is a published result and "
+                "judged by its own study alone: give yours another id"
+            )
+        if claim.title:
+            values = dict(claim.published) if claim.published is not None else None
+            entry = Entry(claim.id, claim.kind, claim.title, claim.source, published=values)
+            if claim.kind not in KINDS:
+                raise UserError(f"claim {claim.id}: kind {claim.kind!r} is not in {list(KINDS)}")
+        elif claim.id in known:
+            entry = known[claim.id]
+        else:
+            raise UserError(
+                f"claim {claim.id!r} of study {study.name} has no title: write "
+                f"Claim({claim.id!r}, ..., title=...), or an entry in {beside}"
+            )
+        entries.append(entry)
+    return entries
+
+
+def counted(entries: Iterable[Entry]) -> int:
+    """How many are published results."""
+    return sum(not entry.extension for entry in entries)
 
 
 def work(source: str) -> str:

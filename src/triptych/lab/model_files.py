@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from triptych.core.validation import UserError
 from triptych.structures.hmm import HMM
 from triptych.structures.memory_hmm import MemoryHMM
 
@@ -46,17 +47,17 @@ def read_model(file: Path) -> HMM | MemoryHMM:
     required = MODEL_FIELDS if "memory" in fields else MODEL_FIELDS[1:]
     missing = [name for name in required if name not in fields]
     if missing:
-        raise ValueError(f"{file} lacks {', '.join(missing)}; it must hold {_MODEL}")
+        raise UserError(f"{file} lacks {', '.join(missing)}; it must hold {_MODEL}")
     tables = {name: _table(file, name, fields[name]) for name in required}
     if "memory" not in fields and tables["emission"].ndim == 4:
-        raise ValueError(
+        raise UserError(
             f"{file} lacks memory: its emission has the shape [values, cells, syntax, vocab] "
             "of a memory HMM, which needs the law of the memory too"
         )
     try:
         return (MemoryHMM if "memory" in fields else HMM)(**tables, length=1)
     except ValueError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise UserError(f"{file}: {error}") from error
 
 
 def read_task(file: Path, model: HMM | MemoryHMM) -> Task:
@@ -66,41 +67,41 @@ def read_task(file: Path, model: HMM | MemoryHMM) -> Task:
     if isinstance(given, dict):
         fields = _fields(file, given, TASK_FIELDS, _TASK)
         if "weights" not in fields:
-            raise ValueError(f"{file} lacks weights; it must hold {_TASK}")
+            raise UserError(f"{file} lacks weights; it must hold {_TASK}")
     weights = _table(file, "weights", fields["weights"])
     if isinstance(model, HMM):
         count, per = model.states, f"one per hidden state, {model.states} in all"
     else:
         count, per = model.values, f"one per memory value, {model.values} in all"
     if tuple(weights.shape) not in ((count,), (2, count)):
-        raise ValueError(
+        raise UserError(
             f"weights in {file} has shape {tuple(weights.shape)}; it must be a list of weights, "
             f"{per}, or two such lists, one for each label"
         )
     if not torch.isfinite(weights).all():
-        raise ValueError(f"weights in {file} must be finite numbers")
+        raise UserError(f"weights in {file} must be finite numbers")
     two_rows = weights.ndim == 2
     if two_rows:
         weights = weights[1] - weights[0]
     if not weights.any():
         why = "both rows are the same" if two_rows else "every weight is 0"
-        raise ValueError(f"{file} is no task: {why}, so no input has a label")
+        raise UserError(f"{file} is no task: {why}, so no input has a label")
     return Task(weights, _cell(file, fields, model), two_rows)
 
 
 def _cell(file: Path, fields: dict[str, Any], model: HMM | MemoryHMM) -> int | None:
     if isinstance(model, HMM):
         if "cell" in fields:
-            raise ValueError(f"{file} names a memory cell, but the model is an HMM without memory")
+            raise UserError(f"{file} names a memory cell, but the model is an HMM without memory")
         return None
     cells = f"the cells of this memory are 0..{model.cells - 1}"
     if "cell" not in fields and model.cells > 1:
-        raise ValueError(
+        raise UserError(
             f'{file} must name the memory cell, as {{"cell": 0, "weights": [...]}}: {cells}'
         )
     cell = fields.get("cell", 0)
     if not isinstance(cell, int) or isinstance(cell, bool) or not 0 <= cell < model.cells:
-        raise ValueError(f"the cell in {file} is {json.dumps(cell)}; {cells}")
+        raise UserError(f"the cell in {file} is {json.dumps(cell)}; {cells}")
     return cell
 
 
@@ -111,53 +112,53 @@ def _read(file: Path, wanted: str) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise ValueError(f"there is no file {file}; it must hold {wanted}") from error
+        raise UserError(f"there is no file {file}; it must hold {wanted}") from error
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {error.strerror}") from error
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not text, so not JSON; it must hold {wanted}") from error
+        raise UserError(f"{file} is not text, so not JSON; it must hold {wanted}") from error
     except json.JSONDecodeError as error:
-        raise ValueError(f"{file} is not JSON ({error}); it must hold {wanted}") from error
+        raise UserError(f"{file} is not JSON ({error}); it must hold {wanted}") from error
     except RecursionError as error:
-        raise ValueError(f"{file} is nested too deep; it must hold {wanted}") from error
+        raise UserError(f"{file} is nested too deep; it must hold {wanted}") from error
 
 
 def _fields(file: Path, given: Any, known: tuple[str, ...], wanted: str) -> dict[str, Any]:
     """The object in the file; a field that is not known is an error, not a comment."""
     if not isinstance(given, dict):
-        raise ValueError(f"{file} holds {_kind(given)}; it must hold {wanted}")
+        raise UserError(f"{file} holds {_kind(given)}; it must hold {wanted}")
     for name in given:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f" (did you mean {near[0]}?)" if near else ""
-            raise ValueError(f"{file} has a field {name}{hint}; its fields can be: {_list(known)}")
+            raise UserError(f"{file} has a field {name}{hint}; its fields can be: {_list(known)}")
     return given
 
 
 def _table(file: Path, name: str, values: Any) -> Tensor:
     """Nested lists of numbers as a tensor; rows must be equally long."""
     if not isinstance(values, list):
-        raise ValueError(f"{name} in {file} is not a table of numbers: it is {_kind(values)}")
+        raise UserError(f"{name} in {file} is not a table of numbers: it is {_kind(values)}")
     try:
         _shape(name, values)
         return torch.tensor(values, dtype=torch.float64)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise ValueError(f"{name} in {file} is not a table of numbers: {error}") from error
+        raise UserError(f"{name} in {file} is not a table of numbers: {error}") from error
 
 
 def _shape(name: str, values: Any) -> tuple[int, ...]:
     if isinstance(values, (int, float)) and not isinstance(values, bool):
         if isinstance(values, float) and math.isnan(values):
-            raise ValueError(f"{name} is NaN")
+            raise UserError(f"{name} is NaN")
         return ()
     if not isinstance(values, list):
-        raise ValueError(f"{name} is {_kind(values)}")
+        raise UserError(f"{name} is {_kind(values)}")
     if not values:
-        raise ValueError(f"{name} is an empty list")
+        raise UserError(f"{name} is an empty list")
     shapes = [_shape(f"{name}[{i}]", value) for i, value in enumerate(values)]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
-            raise ValueError(f"{name}[{i}] has {_size(shape)} but {name}[0] has {_size(shapes[0])}")
+            raise UserError(f"{name}[{i}] has {_size(shape)} but {name}[0] has {_size(shapes[0])}")
     return (len(values), *shapes[0])
 
 

@@ -28,7 +28,7 @@ from matplotlib.figure import Figure as Canvas
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
-from triptych.studies.figures import Figure, Heatmap, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 
 WIDTH = 380.0  # points, the units of the viewBox: text of 11 of them still reads at 360 pixels
 PLOT = 200.0  # height of the axes

@@ -4,8 +4,6 @@
 inside the file. Everything that comes from rows, settings or errors is escaped.
 """
 
-import dataclasses
-import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,30 +15,32 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
+from triptych.core.validation import UserError
 from triptych.lab import ledger, plots
 from triptych.lab.judgement import (
-    SCALES,
-    VERDICTS,
+    STATUSES,
+    Finding,
     Judged,
+    NotDrawn,
     StudyRun,
     UnitRecord,
     devices,
     last_line,
     total_seconds,
 )
-from triptych.studies.figures import Figure, Heatmap, Panel
+from triptych.studies.api.figures import Figure, Heatmap, Panel
 
 MOST_ROWS = 40  # of a study, shown in the report; the store has them all
 MOST_NUMBERS = 200  # of a figure, in the table beneath it
 
 
 class Comparison(NamedTuple):
-    """One quantity: what the source printed, what was measured here, what the kept rows have."""
+    """One quantity: what the source printed, what was measured here, what shipped rows have."""
 
     name: str
     published: str
     measured: str
-    kept: str
+    shipped: str
 
 
 class Table(NamedTuple):
@@ -68,12 +68,15 @@ def render_report(
     *,
     generated: str,
     environment: Mapping[str, Any],
+    own: Mapping[str, Sequence[Judged]] | None = None,
     problems: Sequence[str] = (),
 ) -> str:
     """The whole page. `generated` says when, `environment` on what machine.
 
-    Runs that are kept get sections of their own; `problems` are sentences on kept rows that cannot
-    be shown.
+    own
+        The claims of a user's own studies, by study.
+    problems
+        Sentences on what cannot be shown.
     """
     page = Environment(
         loader=FunctionLoader(_text),
@@ -84,42 +87,57 @@ def render_report(
     )
     page.filters |= {"number": number, "duration": duration, "last_line": last_line}
     anchors = _anchors(runs)
-    own, kept = [run for run in runs if not run.kept], [run for run in runs if run.kept]
+    mine, shipped = [run for run in runs if not run.shipped], [run for run in runs if run.shipped]
+    counted = [line for line in judged if not line.entry.extension]
+    every = [*judged, *(line for lines in (own or {}).values() for line in lines)]
     return page.get_template("report.html.jinja").render(
         style=Markup(_text("report.css")),
         script=Markup(_text("report.js")),
-        score=_score(judged),
-        total=len(judged),
-        groups=_groups(judged, runs, anchors),
+        score=_score(counted),
+        total=len(counted),
+        listed=len(every),
+        groups=_groups(judged, own or {}, runs, anchors),
         parts=_parts(judged),
         kinds=[(kind, text) for kind, text in ledger.KINDS.items()],
         studies=[
-            _study(run, anchor, judged, runs) for run, anchor in zip(runs, anchors, strict=True)
+            _study(run, anchor, every, runs) for run, anchor in zip(runs, anchors, strict=True)
         ],
-        started=any(unit.status != "pending" for run in own for unit in run.units),
+        started=any(unit.status != "pending" for run in mine for unit in run.units),
         generated=generated,
         environment=environment,
-        runs=len(own),
-        cost=sum(total_seconds(run) or 0.0 for run in own),
-        kept=len(kept),
-        kept_cost=sum(total_seconds(run) or 0.0 for run in kept),
-        kept_only=sum(line.basis == "kept" for line in judged),
+        runs=len(mine),
+        cost=sum(total_seconds(run) or 0.0 for run in mine),
+        shipped=len(shipped),
+        shipped_cost=sum(total_seconds(run) or 0.0 for run in shipped),
+        on_shipped=sum(bool(line.headline and line.headline.shipped) for line in counted),
         problems=problems,
     )
 
 
 def write_report(path: Path, html: str) -> None:
     """Write the file whole or not at all; a reader never sees half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         with beside.open("w", encoding="utf-8", newline="\n") as file:
             file.write(html)
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)
+    except OSError as error:
+        raise UserError(
+            f"the report cannot be written to {path} ({error.strerror}): make space there, or give "
+            "another place with `triptych report --to FILE`; every row is stored"
+        ) from error
     finally:
-        beside.unlink(missing_ok=True)
+        _remove(beside)
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:  # the folder cannot be written: then the file is not there either
+        return
 
 
 def number(value: Any) -> str:
@@ -163,8 +181,8 @@ def _words(name: Any) -> str:
 
 
 def _score(judged: Sequence[Judged]) -> list[tuple[str, int]]:
-    counts = Counter(line.verdict for line in judged)
-    return [(verdict, counts[verdict]) for verdict in VERDICTS]
+    counts = Counter(line.status for line in judged)
+    return [(status, counts[status]) for status in STATUSES]
 
 
 def _anchors(runs: Sequence[StudyRun]) -> list[str]:
@@ -180,52 +198,65 @@ def _anchors(runs: Sequence[StudyRun]) -> list[str]:
 
 
 def _section(run: StudyRun) -> str:
-    return f"study-{run.study.name}-{run.scale}{'-kept' if run.kept else ''}"
+    return f"study-{run.study}-{run.scale}{'-shipped' if run.shipped else ''}"
 
 
 def _groups(
-    judged: Sequence[Judged], runs: Sequence[StudyRun], anchors: Sequence[str]
+    judged: Sequence[Judged],
+    own: Mapping[str, Sequence[Judged]],
+    runs: Sequence[StudyRun],
+    anchors: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """The ledger cut into neighbours from one shelf: Wei et al., then the thesis by part."""
+    """The ledger cut into neighbours from one shelf: Wei et al., the thesis by part, your own."""
 
     def shelf(line: Judged) -> str:
-        part = ledger.part(line.source)
+        part = ledger.part(line.entry.source)
         return "wei" if part.startswith("wei:") else part
 
-    links: dict[tuple[str, str | None, bool], str] = {}
-    for run, anchor in zip(runs, anchors, strict=True):
-        links.setdefault((run.study.name, run.scale, run.kept), anchor)
-        links.setdefault((run.study.name, None, run.kept), anchor)
+    links = {
+        (run.study, run.scale, run.shipped): anchor
+        for run, anchor in reversed(list(zip(runs, anchors, strict=True)))
+    }
     groups = []
     for name, group in groupby(judged, shelf):
-        lines = [
-            {
-                "judged": line,
-                "work": ledger.work(line.source),
-                "part": ledger.part(line.source),
-                "comparisons": _comparisons(line),
-                "from_figure": (line.published or {}).get("read") == "figure",
-                "link": links.get((line.study, line.scale, line.basis == "kept"))
-                if line.study
-                else None,
-                "beside": line.kept if line.basis == "own" else None,
-                "kept_link": links.get((line.kept.study, line.kept.scale, True))
-                if line.kept
-                else None,
-            }
-            for line in group
-        ]
+        lines = list(group)
         work = ledger.WORKS[ledger.work(name)]
         title = "head and prompt tuning" if name == "wei" else ledger.PARTS[name]
         section = "" if name == "wei" else f", {name.partition(':')[2]}"
-        score = _score([line["judged"] for line in lines])
-        groups.append({"work": f"{work}{section}", "title": title, "lines": lines, "score": score})
+        groups.append(_group(f"{work}{section}", title, lines, links))
+    groups += [_group("Your own", name, lines, links, own=True) for name, lines in own.items()]
     return groups
+
+
+def _group(
+    work: str,
+    title: str,
+    lines: Sequence[Judged],
+    links: Mapping[tuple[str, str, bool], str],
+    *,
+    own: bool = False,
+) -> dict[str, Any]:
+    shown = [
+        {
+            "judged": line,
+            "entry": line.entry,
+            "work": "own" if own else ledger.work(line.entry.source),
+            "part": "own" if own else ledger.part(line.entry.source),
+            "comparisons": _comparisons(line),
+            "from_figure": (line.entry.published or {}).get("read") == "figure",
+            "findings": [
+                (finding, links.get((finding.study, finding.scale, finding.shipped)))
+                for finding in line.findings
+            ],
+        }
+        for line in lines
+    ]
+    return {"work": work, "title": title, "lines": shown, "score": _score(lines)}
 
 
 def _parts(judged: Sequence[Judged]) -> list[tuple[str, str, list[tuple[str, str]]]]:
     """(work, its name, [(part, label), ...]) of the parts that the ledger has."""
-    present = {ledger.part(line.source) for line in judged}
+    present = {ledger.part(line.entry.source) for line in judged}
     return [
         (
             work,
@@ -241,10 +272,11 @@ def _parts(judged: Sequence[Judged]) -> list[tuple[str, str, list[tuple[str, str
 
 
 def _comparisons(line: Judged) -> list[Comparison]:
-    published = {name: value for name, value in (line.published or {}).items() if name != "read"}
-    measured = line.measured if line.basis != "kept" else {}
-    kept = line.kept.measured if line.kept else {}
-    columns = (published, measured, kept)
+    given = line.entry.published or {}
+    published = {name: value for name, value in given.items() if name != "read"}
+    measured = _measured(line.findings, shipped=False)
+    shipped = _measured(line.findings, shipped=True)
+    columns = (published, measured, shipped)
     names = dict.fromkeys(name for column in columns for name in column)
     return [
         Comparison(
@@ -254,37 +286,43 @@ def _comparisons(line: Judged) -> list[Comparison]:
     ]
 
 
+def _measured(findings: Sequence[Finding], *, shipped: bool) -> Mapping[str, Any]:
+    """The numbers of the strongest finding of a kind; those of a smoke run say nothing."""
+    return next((f.measured for f in findings if f.shipped is shipped and f.status in STATUSES), {})
+
+
 def _study(
     run: StudyRun, anchor: str, judged: Sequence[Judged], runs: Sequence[StudyRun]
 ) -> dict[str, Any]:
     units = Counter(unit.status for unit in run.units)
-    claims = {claim.id for claim in run.study.claims}
-    lines = [line for line in judged if line.id in claims]
+    of_study = [other for other in runs if other.study == run.study]
+    taken = {other.scale for other in of_study if not other.shipped}
     return {
         "anchor": anchor,
-        "name": run.study.name,
-        "about": run.study.about,
+        "name": run.study,
+        "question": run.question,
         "scale": run.scale,
-        "kept": run.kept,
-        "follows": run.kept and any(r.study.name == run.study.name and not r.kept for r in runs),
+        "own": run.own,
+        "shipped": run.shipped,
+        "follows": run.shipped and any(not other.shipped for other in of_study),
         "others": run.others,
         "file": run.file,
+        "made": run.made,
         "units": run.units,
+        "old": sum(unit.old for unit in run.units),
         "count": {status: units[status] for status in ("done", "failed", "pending")},
         "failures": _failures(run.units),
         "pending": [unit.label for unit in run.units if unit.status == "pending"],
-        "seeds": _seeds([u for u in run.units if not run.kept or u.status == "done"]),
+        "seeds": _seeds([u for u in run.units if not run.shipped or u.status == "done"]),
         "devices": devices(run),
         "imported": sum(unit.imported for unit in run.units),
         "cost": total_seconds(run),
-        "claims": [
-            (line, line.kept if run.kept else line) for line in lines if line.kept or not run.kept
-        ],
-        "figures": _figures(run, anchor),
+        "claims": [(line, run.findings[line.id]) for line in judged if line.id in run.findings],
+        "figures": [_figure(f, f"{anchor}-{i}") for i, f in enumerate(run.figures)],
         "settings": _settings(run),
-        "larger": _larger_scales(run, runs),
-        "kept_scales": [r.scale for r in runs if r.kept and r.study.name == run.study.name],
-        "needs": ", ".join(run.study.needs),
+        "larger": [] if run.shipped else [name for name in run.larger if name not in taken],
+        "shipped_scales": [other.scale for other in of_study if other.shipped],
+        "needs": ", ".join(run.needs),
         "rows": _row_table(run.rows),
         "row_count": len(run.rows),
     }
@@ -309,50 +347,26 @@ def _seeds(units: Sequence[UnitRecord]) -> str:
 
 def _settings(run: StudyRun) -> list[tuple[str, str, str]]:
     """(name, value, the scale's own value where the run was given another one)."""
-    own = _declared(run)
-    rows = []
-    for name, value in run.settings.items():
-        usual = own.get(name, value)
-        changed = json.dumps(usual, default=str) != json.dumps(value, default=str)
-        rows.append((name, number(value), number(usual) if changed else ""))
-    return rows
+    return [
+        (name, number(value), number(run.changed[name]) if name in run.changed else "")
+        for name, value in run.settings.items()
+    ]
 
 
-def _declared(run: StudyRun) -> dict[str, Any]:
-    """What the study itself sets at this scale."""
-    for scale, settings in run.study.settings.items():
-        if scale.value == run.scale:
-            return dataclasses.asdict(settings)
-    return {}
+def _figure(figure: Figure | NotDrawn, prefix: str) -> Drawn:
+    """A figure as SVG; one that cannot be drawn must not take the verdicts with it."""
+    if isinstance(figure, NotDrawn):
+        return _failed(figure.name, figure.error)
+    try:
+        panels = [Markup(svg) for svg in plots.panel_svgs(figure, prefix=prefix)]
+        notes, numbers = plots.notes(figure), _numbers(figure)
+    except Exception as error:
+        return _failed(figure.name, f"{figure.name} raised {type(error).__name__}: {error}")
+    return Drawn(figure.title, figure.caption, panels, notes, numbers, "")
 
 
-def _larger_scales(run: StudyRun, runs: Sequence[StudyRun]) -> list[str]:
-    """Scales above this one that the study has and that no run here is at, the nearest first."""
-    if run.kept:  # its own runs say so
-        return []
-    mine = SCALES.index(run.scale) if run.scale in SCALES else len(SCALES)
-    taken = {r.scale for r in runs if r.study.name == run.study.name and not r.kept}
-    has = {scale.value for scale in run.study.settings}
-    return [scale for scale in SCALES[:mine][::-1] if scale in has - taken]
-
-
-def _figures(run: StudyRun, anchor: str) -> list[Drawn]:
-    if not run.rows:
-        return []
-    drawn = []
-    for i, make in enumerate(run.study.figures):
-        try:
-            drawn.append(_figure(make(run.rows), f"{anchor}-{i}"))
-        except Exception as error:  # a broken figure must not take the verdicts with it
-            name = getattr(make, "__name__", f"figure {i + 1}")
-            message = f"{name} could not be drawn: {type(error).__name__}: {error}"
-            drawn.append(Drawn(_words(name), "", [], [], Table([], [], 0), message))
-    return drawn
-
-
-def _figure(figure: Figure, prefix: str) -> Drawn:
-    panels = [Markup(svg) for svg in plots.panel_svgs(figure, prefix=prefix)]
-    return Drawn(figure.title, figure.caption, panels, plots.notes(figure), _numbers(figure), "")
+def _failed(name: str, error: str) -> Drawn:
+    return Drawn(_words(name), "", [], [], Table([], [], 0), f"It could not be drawn. {error}")
 
 
 def _numbers(figure: Figure) -> Table:

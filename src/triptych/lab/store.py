@@ -2,38 +2,48 @@
 
 A unit and its rows are written in one transaction, so a run that is killed leaves whole units only.
 Rows are JSON texts. Python's JSON writes nan, inf and -inf as NaN, Infinity and -Infinity and reads
-them back as they were, and a float comes back bit for bit; a tuple comes back as a list.
+them back as they were, and a float comes back bit for bit.
 
-    units   one line per unit: what it is, where it stands, what it cost
-    rows    one line per row of a finished unit, numbered in the study's order
+    units     one line per unit: what it is, where it stands, what it cost, which code made it
+    rows      one line per row of a finished unit, numbered in the study's order
+    studies   of a user's own studies, what the last run of each concluded (see `lab/results`)
+
+A finished unit has a checksum of its rows. One whose rows were changed or lost counts as failed, so
+that the next run does it again.
 """
 
-import dataclasses
 import errno
+import hashlib
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from triptych.studies.study import Row, Scale, Settings, Unit
+from triptych.core.validation import UserError
+from triptych.lab.fingerprint import Code
+from triptych.studies.api.records import to_json
+from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_text
 
 FILE = "results.sqlite"
-SCHEMA = 1
+SCHEMA = 2
 _BUSY_SECONDS = 30.0
 _NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 Status = Literal["pending", "running", "done", "failed"]
+JsonRow = dict[str, Any]
 
 _TABLES = (
     """CREATE TABLE units (
         study TEXT NOT NULL, scale TEXT NOT NULL, key TEXT NOT NULL,
         place INTEGER NOT NULL, current INTEGER NOT NULL,
         parameters TEXT NOT NULL, seed INTEGER NOT NULL, settings TEXT NOT NULL,
+        revision INTEGER NOT NULL DEFAULT 1,
         status TEXT NOT NULL CHECK (status IN ('pending', 'running', 'done', 'failed')),
         seconds REAL, error TEXT, device TEXT, versions TEXT NOT NULL DEFAULT '{}',
+        code TEXT NOT NULL DEFAULT '{}', checksum TEXT,
         started_at TEXT, finished_at TEXT,
         PRIMARY KEY (study, scale, key))""",
     """CREATE TABLE rows (
@@ -41,16 +51,31 @@ _TABLES = (
         number INTEGER NOT NULL, row TEXT NOT NULL,
         PRIMARY KEY (study, scale, key, number),
         FOREIGN KEY (study, scale, key) REFERENCES units (study, scale, key))""",
+    """CREATE TABLE studies (
+        study TEXT NOT NULL, scale TEXT NOT NULL, content TEXT NOT NULL,
+        PRIMARY KEY (study, scale))""",
 )
 _COLUMNS = (
-    "key, parameters, seed, settings, status, seconds, error, device, versions, "
-    "current, started_at, finished_at"
+    "key, parameters, seed, settings, revision, status, seconds, error, device, versions, code, "
+    "checksum, current, started_at, finished_at"
 )
 _UNIT = "study = ? AND scale = ? AND key = ?"
+_LOST = "its rows were changed or lost in the store; the next run does it again"
 
 
-class StoreError(RuntimeError):
+class StoreError(UserError):
     """The store cannot be used; the sentence says why and what to do. Nothing stored is lost."""
+
+
+class PlannedUnit(NamedTuple):
+    """A unit as data: its name, its fields without the seed, its seed."""
+
+    key: str
+    parameters: dict[str, Any]
+    seed: int
+
+    def __str__(self) -> str:
+        return unit_text(self.parameters, self.seed)
 
 
 class StoredUnit(NamedTuple):
@@ -60,8 +85,10 @@ class StoredUnit(NamedTuple):
         Those of the plan under which it was run, or last planned if it has not run yet.
     seconds, ... finished_at
         Of its last attempt; None or empty before the first. Times are UTC in ISO format.
+    code
+        What made its rows; None before its first attempt.
     rows
-        In the order the study gave them; empty unless `status` is "done".
+        As JSON, in the order the study gave them; empty unless `status` is "done".
     current
         Whether the last plan of this study and scale contains the unit.
     """
@@ -77,10 +104,15 @@ class StoredUnit(NamedTuple):
     error: str | None
     device: str | None
     versions: dict[str, str]
-    rows: list[Row]
+    rows: list[JsonRow]
+    revision: int = 1
+    code: Code | None = None
     current: bool = True
     started_at: str | None = None
     finished_at: str | None = None
+
+    def __str__(self) -> str:
+        return unit_text(self.parameters, self.seed)
 
 
 class Store:
@@ -139,52 +171,83 @@ class Store:
         self.close()
 
     def plan(
-        self, study: str, scale: Scale, settings: Settings, units: Sequence[Unit]
+        self,
+        study: str,
+        scale: Scale,
+        settings: Settings,
+        units: Sequence[PlannedUnit],
+        revision: int = 1,
     ) -> list[StoredUnit]:
         """Make these units the current ones of a study and scale; returned in their order.
 
         A unit that is done stays done, with the settings it was run under. A unit that is not
-        among them any more stays in the store and is marked as not current.
+        among them any more stays in the store and is marked as not current. One whose rows are not
+        what was stored is marked as failed.
         """
-        text, lines = _text(dataclasses.asdict(settings), "the settings"), []
-        for place, unit in enumerate(units):
-            parameters = _text(dict(unit.parameters), f"the parameters of unit {unit}")
-            lines.append((study, scale.value, unit.key, place, parameters, unit.seed, text))
-        if len({line[2] for line in lines}) < len(lines):
-            keys = [line[2] for line in lines]
+        text = json.dumps(to_json(settings))
+        lines = [
+            (study, scale.value, u.key, place, json.dumps(u.parameters), u.seed, text, revision)
+            for place, u in enumerate(units)
+        ]
+        keys = [unit.key for unit in units]
+        if len(set(keys)) < len(keys):
             twice = next(unit for unit in units if keys.count(unit.key) > 1)
-            raise ValueError(f"study {study} plans the unit ({twice}) twice; each must be distinct")
+            raise UserError(f"study {study} plans the unit ({twice}) twice; each must be distinct")
         with self._writing():
             self._db.execute(
                 "UPDATE units SET current = 0 WHERE study = ? AND scale = ?", (study, scale.value)
             )
             self._db.executemany(
                 """INSERT INTO units
-                   (study, scale, key, place, current, parameters, seed, settings, status)
-                   VALUES (?, ?, ?, ?, 1, ?, ?, ?, 'pending')
+                   (study, scale, key, place, current, parameters, seed, settings, revision, status)
+                   VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, 'pending')
                    ON CONFLICT DO UPDATE SET place = excluded.place, current = 1, settings =
                    CASE status WHEN 'done' THEN settings ELSE excluded.settings END""",
                 lines,
             )
-        return self.units(study, scale)
+        planned = self.units(study, scale)
+        lost = [unit for unit in planned if unit.error == _LOST]
+        with self._writing():
+            self._db.executemany(
+                f"UPDATE units SET status = 'failed', error = '{_LOST}' WHERE {_UNIT}",
+                [_name(unit) for unit in lost],
+            )
+        return planned
 
-    def claim(self, unit: StoredUnit, device: str, versions: Mapping[str, str]) -> None:
-        """Mark a unit as running."""
+    def reset(self, units: Sequence[StoredUnit]) -> None:
+        """Forget the rows of these units, so that they are run again."""
+        with self._writing():
+            for unit in units:
+                self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
+                self._db.execute(
+                    f"""UPDATE units SET status = 'pending', seconds = NULL, error = NULL,
+                        code = '{{}}', checksum = NULL, started_at = NULL, finished_at = NULL
+                        WHERE {_UNIT}""",
+                    _name(unit),
+                )
+
+    def claim(self, unit: StoredUnit, device: str, versions: Mapping[str, str], code: Code) -> None:
+        """Mark a unit as running, by this code."""
         with self._writing():
             changed = self._db.execute(
-                f"""UPDATE units SET status = 'running', device = ?, versions = ?, started_at = ?,
-                    finished_at = NULL, seconds = NULL, error = NULL
+                f"""UPDATE units SET status = 'running', device = ?, versions = ?, code = ?,
+                    started_at = ?, finished_at = NULL, seconds = NULL, error = NULL
                     WHERE {_UNIT} AND status IN ('pending', 'failed')""",
-                (device, json.dumps(dict(versions)), _now(), *_name(unit)),
+                (
+                    device,
+                    json.dumps(dict(versions)),
+                    json.dumps(code._asdict()),
+                    _now(),
+                    *_name(unit),
+                ),
             ).rowcount
             _expect(changed, unit, "claimed", "waiting to run")
 
-    def finish(self, unit: StoredUnit, rows: Sequence[Row], seconds: float) -> None:
+    def finish(self, unit: StoredUnit, rows: Sequence[JsonRow], seconds: float) -> None:
         """Write a running unit's rows and mark it as done, both or neither."""
-        texts = [row_text(row, number) for number, row in enumerate(rows)]
         with self._writing():
             self._end(unit, "done", seconds, None)
-            self._write_rows(unit, texts)
+            self._write_rows(unit, [json.dumps(row) for row in rows])
 
     def put(self, units: Sequence[StoredUnit]) -> None:
         """Write units that were done elsewhere, with their rows: all of them or none.
@@ -194,25 +257,29 @@ class Store:
         """
         with self._writing():
             for place, unit in enumerate(units):
-                texts = map(json.dumps, (unit.parameters, unit.settings, unit.versions))
-                cost = (unit.seconds, unit.device, unit.finished_at)
+                code = unit.code._asdict() if unit.code else {}
+                texts = map(json.dumps, (unit.parameters, unit.settings, unit.versions, code))
+                cost = (unit.seconds, unit.device, unit.finished_at, unit.revision)
                 self._db.execute(
                     """INSERT INTO units (study, scale, key, place, current, seed, seconds, device,
-                       finished_at, status, parameters, settings, versions)
-                       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', ?, ?, ?)
+                       finished_at, revision, status, parameters, settings, versions, code)
+                       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)
                        ON CONFLICT DO UPDATE SET settings = excluded.settings, status = 'done',
                        seconds = excluded.seconds, device = excluded.device, error = NULL,
-                       versions = excluded.versions, started_at = NULL,
+                       versions = excluded.versions, code = excluded.code, started_at = NULL,
                        finished_at = excluded.finished_at""",
                     (*_name(unit), place, unit.current, unit.seed, *cost, *texts),
                 )
                 self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
-                self._write_rows(unit, [row_text(row, i) for i, row in enumerate(unit.rows)])
+                self._write_rows(unit, [json.dumps(row) for row in unit.rows])
 
     def _write_rows(self, unit: StoredUnit, texts: Sequence[str]) -> None:
         self._db.executemany(
             "INSERT INTO rows (study, scale, key, number, row) VALUES (?, ?, ?, ?, ?)",
             [(*_name(unit), number, text) for number, text in enumerate(texts)],
+        )
+        self._db.execute(
+            f"UPDATE units SET checksum = ? WHERE {_UNIT}", (_checksum(texts), *_name(unit))
         )
 
     def fail(self, unit: StoredUnit, error: str, seconds: float) -> None:
@@ -255,21 +322,92 @@ class Store:
                 "SELECT key, row FROM rows WHERE study = ? AND scale = ? ORDER BY key, number",
                 (study, scale.value),
             ).fetchall()
-        by_key: dict[str, list[Row]] = {}
+        by_key: dict[str, list[str]] = {}
         for key, row in rows:
-            by_key.setdefault(key, []).append(json.loads(row))
-        found = []
-        for line in lines:
-            facts = dict(zip(_COLUMNS.split(", "), line, strict=True))
-            for name in ("parameters", "settings", "versions"):
-                facts[name] = json.loads(facts[name])
-            facts |= {"current": bool(facts["current"]), "rows": by_key.get(facts["key"], [])}
-            found.append(StoredUnit(study=study, scale=scale, **facts))
-        return found
+            by_key.setdefault(key, []).append(row)
+        return [self._unit(study, scale, line, by_key) for line in lines]
 
-    def rows(self, study: str, scale: Scale) -> list[Row]:
-        """The rows of the current units that are done, in plan order."""
-        return [row for unit in self.units(study, scale) for row in unit.rows]
+    def _unit(
+        self, study: str, scale: Scale, line: tuple[Any, ...], texts: Mapping[str, list[str]]
+    ) -> StoredUnit:
+        facts = dict(zip(_COLUMNS.split(", "), line, strict=True))
+        rows, checksum = texts.get(facts["key"], []), facts.pop("checksum")
+        if facts["status"] == "done" and _checksum(rows) != checksum:
+            facts |= {"status": "failed", "error": _LOST}
+            rows = []
+        for name in ("parameters", "settings", "versions", "code"):
+            facts[name] = self._json(facts[name], f"the {name} of a unit of {study}")
+        facts["code"] = Code(**facts["code"]) if facts["code"] else None
+        facts["current"] = bool(facts["current"])
+        facts["rows"] = [self._json(text, f"a row of {study}") for text in rows]
+        return StoredUnit(study=study, scale=scale, **facts)
+
+    def _json(self, text: str, what: str) -> Any:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise StoreError(_damaged(self._file, f"{what} is no JSON: {text[:40]!r}")) from error
+
+    def rows(self, study: str | AnyStudy, scale: Scale) -> list[JsonRow]:
+        """The rows of the current units that are done, as JSON, in plan order."""
+        name = study if isinstance(study, str) else study.name
+        return [row for unit in self.units(name, scale) for row in unit.rows]
+
+    def frame(
+        self, study: str | AnyStudy, scale: Scale | None = None, kind: str | None = None
+    ) -> Any:
+        """The rows of a study as a pandas DataFrame, a column per field.
+
+        scale
+            Of all scales in the store if None; the column `scale` tells them apart.
+        kind
+            The rows of one class alone, whose columns are then all filled.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise UserError(
+                "Store.frame needs pandas: pip install pandas, or use `triptych rows --csv`"
+            ) from error
+        return pandas.DataFrame(self.records(study, scale, kind))
+
+    def records(
+        self, study: str | AnyStudy, scale: Scale | None = None, kind: str | None = None
+    ) -> list[JsonRow]:
+        """The rows of a study, each with its scale and its unit's key and seed, for a table."""
+        name = study if isinstance(study, str) else study.name
+        known = [(at, self.units(name, at)) for other, at in self.studies() if other == name]
+        if not known:
+            raise StoreError(f"{self.folder} has no rows of study {name}: run it there first")
+        found = []
+        for at, units in known:
+            if scale in (None, at):
+                found += [
+                    {"scale": at.value, "unit": unit.key, "seed": unit.seed} | row
+                    for unit in units
+                    for row in unit.rows
+                ]
+        kinds = dict.fromkeys(row["kind"] for row in found)
+        if kind is not None and kind not in kinds:
+            raise StoreError(f"{name} has no rows of kind {kind!r}; it has {', '.join(kinds)}")
+        return [row for row in found if kind in (None, row["kind"])]
+
+    def remember(self, study: str, scale: Scale, content: Mapping[str, Any]) -> None:
+        """Keep what a run of a user's own study concluded, for reports without its file."""
+        with self._writing():
+            self._db.execute(
+                "INSERT OR REPLACE INTO studies (study, scale, content) VALUES (?, ?, ?)",
+                (study, scale.value, json.dumps(content)),
+            )
+
+    def remembered(self) -> dict[tuple[str, Scale], dict[str, Any]]:
+        """What was kept of users' own studies, by study and scale."""
+        with _sentences(self._file):
+            found = self._db.execute("SELECT study, scale, content FROM studies").fetchall()
+        return {
+            (study, Scale(scale)): self._json(text, f"what is kept of {study}")
+            for study, scale, text in found
+        }
 
     def _prepare(self) -> None:
         """Check the file, or make the tables in an empty one."""
@@ -290,6 +428,12 @@ class Store:
         with self._reading():
             (version,) = self._db.execute("PRAGMA user_version").fetchone()
             (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            if 0 < version < SCHEMA:
+                raise StoreError(
+                    f"{self._file} was written by an older Triptych, whose rows have no types "
+                    f"(schema {version}; this one needs {SCHEMA}): run into another folder, or "
+                    "move that one away"
+                )
             if version > SCHEMA:
                 raise StoreError(
                     f"{self._file} was written by a newer Triptych (schema {version}; this one "
@@ -329,37 +473,9 @@ class Store:
                     self._db.execute("ROLLBACK")
 
 
-def row_text(row: Any, number: int) -> str:
-    """A row as JSON; what is not JSON raises an error that names the column."""
-    if not isinstance(row, dict):
-        raise TypeError(f"row {number} is a {type(row).__name__}: a study yields dictionaries")
-    return _text(row, f"row {number}")
-
-
-def _text(values: dict[str, Any], where: str) -> str:
-    for column, value in values.items():
-        wrong = _not_json(value) if isinstance(column, str) else repr(column)
-        if wrong is not None:
-            raise TypeError(
-                f"{where} has a value that is not JSON in column {column!r} ({wrong}): use numbers,"
-                " text, booleans, None, and lists and dictionaries of these; .item() or .tolist() "
-                "turns a tensor into them"
-            )
-    return json.dumps(values)
-
-
-def _not_json(value: Any) -> str | None:
-    """What in `value` JSON has no form for; None when all of it is JSON."""
-    if value is None or isinstance(value, str | int | float):
-        return None
-    if isinstance(value, list | tuple):
-        return next(filter(None, map(_not_json, value)), None)
-    if isinstance(value, dict):
-        wrong = next((key for key in value if not isinstance(key, str)), None)
-        if wrong is not None:
-            return f"the key {wrong!r}, which is not text"
-        return next(filter(None, map(_not_json, value.values())), None)
-    return f"a {type(value).__name__}"
+def _checksum(texts: Iterable[str]) -> str:
+    """Of the rows of a unit, in order."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
 
 
 def _name(unit: StoredUnit) -> tuple[str, str, str]:

@@ -24,6 +24,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from torch import Tensor
 
+from triptych.core.validation import UserError
 from triptych.inference.run import Event, Result
 
 GROWING = ("draw", "argmax", "down")
@@ -99,21 +100,21 @@ def trace_data(
     ["argmax", 2, null, 2, 1].
     """
     if not result.trace:
-        raise ValueError(
+        raise UserError(
             "this result has no trace to replay: run the algorithm with record=True, on a prompt "
             "that is shorter than `length`"
         )
     batch = len(result.lengths)
     judged = [None] * batch if correct is None else [_judgement(answer) for answer in correct]
     if len(judged) != batch:
-        raise ValueError(f"correct has {len(judged)} entries, and the result has {batch} rows")
+        raise UserError(f"correct has {len(judged)} entries, and the result has {batch} rows")
     if names is not None:
         largest = max(
             int(result.tokens.max()) if result.tokens.numel() else -1,
             max((token for event in result.trace for token in event.tokens), default=-1),
         )
         if largest >= len(names):
-            raise ValueError(
+            raise UserError(
                 f"names has {len(names)} entries, and token {largest} occurs: it needs "
                 f"{largest + 1}, one per token"
             )

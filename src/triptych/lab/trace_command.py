@@ -51,39 +51,35 @@ def trace(
 
     Example: triptych trace backtracking --task dyck --quota 4 --stride 4
     """
-    from triptych.lab import cli, demonstrations
+    from triptych.lab import demonstrations
     from triptych.lab.trace import write_trace
 
     named = {"quota": quota, "stride": stride, "steps": steps, "attempts": attempts}
     named |= {"tries": tries, "n": n, "block": block}
     given = {name: value for name, value in named.items() if value is not None}
 
-    def write() -> list[str]:
-        """Write the page; a line for each row."""
-        name = demonstrations.named("algorithm", algorithm, demonstrations.ALGORITHMS)
-        chosen = demonstrations.ALGORITHMS[name]
-        demo = demonstrations.demonstration(task, length=length, seed=seed)
-        verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
-        result = demonstrations.generate(
-            name, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=given
-        )
-        correct = demo.correct(result)
-        settings = ", ".join(
-            f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}"
-            for key, value in {**chosen.options, **given}.items()
-        )
-        about = [demo.about, told, f"Settings: {settings}." if settings else ""]
-        write_trace(
-            result,
-            out,
-            names=demo.names,
-            title=f"{chosen.title}: {demo.title}",
-            about=" ".join(filter(None, about)),
-            correct=correct,
-        )
-        return demonstrations.summary(demo, result, correct)
-
-    typer.echo("\n".join(cli._or_explain(write)))
+    name = demonstrations.named("algorithm", algorithm, demonstrations.ALGORITHMS)
+    chosen = demonstrations.ALGORITHMS[name]
+    demo = demonstrations.demonstration(task, length=length, seed=seed)
+    verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
+    result = demonstrations.generate(
+        name, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=given
+    )
+    correct = demo.correct(result)
+    settings = ", ".join(
+        f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}"
+        for key, value in {**chosen.options, **given}.items()
+    )
+    about = [demo.about, told, f"Settings: {settings}." if settings else ""]
+    write_trace(
+        result,
+        out,
+        names=demo.names,
+        title=f"{chosen.title}: {demo.title}",
+        about=" ".join(filter(None, about)),
+        correct=correct,
+    )
+    typer.echo("\n".join(demonstrations.summary(demo, result, correct)))
     typer.echo(f"Open {out}")
     if show:
         typer.launch(str(out))

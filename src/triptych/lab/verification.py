@@ -15,6 +15,7 @@ from rich.table import Table
 
 from triptych.core.laws import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
+from triptych.core.validation import UserError
 from triptych.lab.discovery import Example, file_examples, package_examples
 
 PACKAGES = ("triptych.structures", "triptych.inference")
@@ -36,7 +37,7 @@ def verify_examples(file: Path | None, device: str) -> list[LawFinding]:
     """The laws of every built-in example, or of those in a user's file."""
     torch.set_num_threads(1)  # tiny tensors: threads cost more than they give
     if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device {device} was asked for, but torch sees no GPU here")
+        raise UserError(f"device {device} was asked for, but torch sees no GPU here")
     examples = (
         [example for package in PACKAGES for example in package_examples(package)]
         if file is None

@@ -35,37 +35,44 @@ from torch import Tensor
 
 from triptych import __version__
 from triptych.core.randomness import TorchRng
-from triptych.lab.store import row_text
-from triptych.studies.study import Row, Study, Unit
+from triptych.core.validation import UserError
+from triptych.lab.fingerprint import OWN_FILE, fingerprint_of, library_digest
+from triptych.studies.api.records import from_json
+from triptych.studies.api.study import AnyStudy, Scale, Study, nan_fields
 
-_OWN_FILE = "triptych_study_file_"
 _ERROR_FRAMES, _ERROR_LINES = 4, 20
 
 
 class Task(NamedTuple):
-    """A unit to run, as plain data."""
+    """A unit to run, as plain data: the study plans its units and finds this one by its key."""
 
     source: str
     key: str
-    parameters: dict[str, Any]
+    settings: str
+    scale: str
     seed: int
     device: str
     cache: str
 
 
 class Ended(NamedTuple):
-    """How a unit ended: with rows, or with an error."""
+    """How a unit ended: with rows, or with an error.
+
+    nan
+        The fields of its rows in which a nan stands, as "Tuned.head".
+    """
 
     key: str
-    rows: list[Row] | None
+    rows: list[dict[str, Any]] | None
     error: str | None
     seconds: float
+    nan: tuple[str, ...] = ()
 
 
-def find_studies() -> dict[str, Study]:
+def find_studies() -> dict[str, AnyStudy]:
     """The studies of the package by name: every module under `triptych.studies` with STUDY."""
     package = importlib.import_module("triptych.studies")
-    found: dict[str, Study] = {}
+    found: dict[str, AnyStudy] = {}
     for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
         study = vars(importlib.import_module(info.name)).get("STUDY")
         if not isinstance(study, Study):
@@ -76,7 +83,7 @@ def find_studies() -> dict[str, Study]:
     return dict(sorted(found.items()))
 
 
-def load_study(where: str | Path) -> Study:
+def load_study(where: str | Path) -> AnyStudy:
     """The study in a module or a Python file: "package.module", "file.py" or "file.py:NAME"."""
     place, colon, name = str(where).rpartition(":")
     if not (colon and name.isidentifier()):
@@ -84,13 +91,11 @@ def load_study(where: str | Path) -> Study:
     module = _load_file(Path(place)) if place.endswith(".py") else _load_module(place)
     study = vars(module).get(name)
     if not isinstance(study, Study):
-        raise ImportError(
-            f"{place} has no study called {name}: it needs a line {name} = Study(...)"
-        )
+        raise UserError(f"{place} has no study called {name}: it needs a line {name} = Study(...)")
     return study
 
 
-def source_of(study: Study) -> str:
+def source_of(study: AnyStudy) -> str:
     """Where another process finds a study that was loaded from a module or a file here."""
     first = sys.modules.get(getattr(study.run, "__module__", ""))
     for module in [first, *list(sys.modules.values())]:
@@ -99,7 +104,7 @@ def source_of(study: Study) -> str:
         for name in candidates:
             if names[name] is study:
                 return f"{_place(names)}:{name}"
-    raise ValueError(
+    raise UserError(
         f"study {study.name} cannot be found by another process: assign it to a name in a module "
         "or a file (STUDY = Study(...)) and load it from there, or run it with 0 workers"
     )
@@ -107,10 +112,10 @@ def source_of(study: Study) -> str:
 
 def _place(names: Mapping[str, Any]) -> str:
     module, file = names["__name__"], names.get("__file__")
-    if module != "__main__" and not module.startswith(_OWN_FILE):
+    if module != "__main__" and not module.startswith(OWN_FILE):
         return module
     if file is None:
-        raise ValueError("a study typed into a session has no file: write it to one and load it")
+        raise UserError("a study typed into a session has no file: write it to one and load it")
     return str(Path(file).resolve())
 
 
@@ -120,7 +125,7 @@ def _load_module(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
             raise  # it exists, and something it imports does not
-        raise ImportError(
+        raise UserError(
             f"there is no module {name}; a file is given as path/to/{name}.py"
         ) from error
 
@@ -129,14 +134,14 @@ def _load_file(path: Path) -> ModuleType:
     """A file as a module, once as long as it is not changed; it may import what lies beside it."""
     path = path.resolve()
     if not path.is_file():
-        raise FileNotFoundError(f"no such file: {path}")
+        raise UserError(f"there is no file {path}")
     told_apart = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:8]
-    name = f"{_OWN_FILE}{path.stem}_{told_apart}"
+    name = f"{OWN_FILE}{path.stem}_{told_apart}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ImportError(f"{path} is not a Python file")
+        raise UserError(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
@@ -166,14 +171,17 @@ class WorkBench:
     ) -> Mapping[str, Tensor]:
         """Named tensors on the device, made once and kept on disk.
 
-        What is kept depends on the key, and on the kind of device and the versions of Triptych
-        and torch besides. When several processes ask for it at once, one makes it and the others
-        wait. A file that does not read back is made again, with a warning.
+        What is kept depends on the key, and besides on the kind of device, the version of torch,
+        and the code of Triptych and of the study that makes it. When several processes ask for it
+        at once, one makes it and the others wait. A file that does not read back is made again,
+        with a warning.
         """
         made_by = {
             "key": dict(key),
             "device": torch.device(self._device).type,
             "triptych": __version__,
+            "library": library_digest(),
+            "made by": fingerprint_of(make),
             "torch": torch.__version__,
         }
         text = json.dumps(made_by, sort_keys=True)
@@ -224,7 +232,7 @@ def derived_seed(seed: int, purpose: str) -> int:
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def run_task(task: Task, study: Study | None = None) -> Ended:
+def run_task(task: Task, study: AnyStudy | None = None) -> Ended:
     """Run one unit to its end; whatever it raises becomes its error.
 
     Torch uses one thread, and the global generators start from the unit's seed, so that the rows
@@ -234,9 +242,12 @@ def run_task(task: Task, study: Study | None = None) -> Ended:
     try:
         with _alone(task.seed):
             study = study or _study(task.source)
+            unit = _unit(study, Scale(task.scale), task.settings, task.key)
             bench = WorkBench(task.seed, task.device, Path(task.cache))
-            given = study.run(Unit(task.parameters, task.seed), bench)
-            rows = [json.loads(row_text(row, number)) for number, row in enumerate(given)]
+            rows, nan = [], dict[str, None]()
+            for number, row in enumerate(study.run(unit, bench)):
+                rows.append(json.loads(json.dumps(study.row_to_json(row, number))))
+                nan |= dict.fromkeys(nan_fields(row) if study.rows else ())
     except KeyboardInterrupt:
         raise
     except BaseException:  # SystemExit too: a unit that calls sys.exit has not given its rows
@@ -247,12 +258,24 @@ def run_task(task: Task, study: Study | None = None) -> Ended:
             with suppress(RuntimeError):  # after a fault on the device every call raises it again
                 torch.cuda.empty_cache()
         return Ended(task.key, None, "\n".join(lines[-_ERROR_LINES:]), seconds)
-    return Ended(task.key, rows, None, time.perf_counter() - started)
+    return Ended(task.key, rows, None, time.perf_counter() - started, tuple(nan))
 
 
 @functools.cache
-def _study(source: str) -> Study:
+def _study(source: str) -> AnyStudy:
     return load_study(source)
+
+
+def _unit(study: AnyStudy, scale: Scale, settings: str, key: str) -> Any:
+    """The unit of this key among those that the study plans."""
+    kind = type(study.settings[scale])
+    for unit in study.units(from_json(kind, json.loads(settings))):
+        if study.key(unit) == key:
+            return unit
+    raise RuntimeError(
+        f"study {study.name} plans other units here than in the process that started this one: "
+        "its units must depend on the settings alone"
+    )
 
 
 @contextmanager

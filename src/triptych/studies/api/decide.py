@@ -1,0 +1,214 @@
+"""A verdict is a list of checks, each with a sentence, a number and a limit; `decide` makes it.
+
+    decide(
+        above("prompt minus head, points", gain, 0.0, published=10.7),
+        within("accuracy of the probe, %", probe, 93.0, by=7.8),
+        exactly("largest error of the identity", error),
+        none("wrong labels", wrong, of=labels),
+        needs=[at_least("trials with |H| > 10", len(beyond), 3)],
+    )
+
+The rules, for every judge alike:
+
+- An absent effect can fail. A check with a published effect FAILS when its interval excludes half
+  of that effect, whether or not it contains the limit.
+- Nothing is decided by chance: an interval that contains the limit leaves a check UNDECIDED.
+- nan is never evidence: it leaves a check UNDECIDED.
+- Evidence that is missing leaves a verdict UNDECIDED, whatever the trials so far say; but one exact
+  counterexample is enough to FAIL.
+- A statement that fails at an edge of its scope alone HOLDS except there (`at_edge`).
+- A judge says nothing about proofs, constants or captions: those are remarks of the ledger.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, NamedTuple
+
+from triptych.core.estimates import Estimate, Outcome
+
+EXACT = 1e-9  # float64 agreement of two sides of an equation
+
+Rule = Literal["above", "below", "within", "exactly", "none", "shown"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One line of a verdict.
+
+    value, low, high
+        What was found, with its interval; low and high are None for a number without one.
+    wanted
+        Where it has to lie, as text: "> 0", "93 ± 7.8", "≤ 1e-09", "0 of 1200".
+    published
+        The number of the source, where there is one.
+    outcome
+        None for a number that is shown beside and decides nothing.
+    edge
+        The edge of the statement's scope that this check is about, or "".
+    rule
+        Which of the functions below made it.
+    """
+
+    sentence: str
+    value: float
+    low: float | None
+    high: float | None
+    wanted: str
+    outcome: Outcome | None
+    rule: Rule
+    published: float | None = None
+    edge: str = ""
+
+    @property
+    def exact(self) -> bool:
+        """Whether chance has no part in it: one counterexample refutes."""
+        return self.rule in ("exactly", "none")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the evidence says about a claim, and on what it rests.
+
+    missing
+        What evidence there would have to be, as "trials with |H| > 10: 2 of 3".
+    exceptions
+        The edges at which a statement that HOLDS does not.
+    measured
+        Numbers beside the published ones of the ledger, under the same names.
+    """
+
+    outcome: Outcome
+    because: str = ""  # of judges without checks
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    checks: tuple[Check, ...] = ()
+    missing: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+
+
+class Need(NamedTuple):
+    """So many of something are wanted, so many there are."""
+
+    what: str
+    have: int
+    wanted: int
+
+
+def at_least(what: str, have: int, wanted: int) -> Need:
+    """The evidence that a judge asks for before it decides."""
+    return Need(what, have, wanted)
+
+
+def above(sentence: str, found: Estimate, limit: float, *, published: float | None = None) -> Check:
+    """HOLDS above the limit; FAILS below it, or where half of the published effect is excluded.
+
+    Worked value: [-0.2, 0.1] with limit 0 and 31.7 published FAILS, because 0.1 < 15.85.
+    """
+    least = limit if published is None else limit + (published - limit) / 2
+    _published_on_the_right_side(sentence, published, published is None or published > limit)
+    holds, fails = found.low > limit, found.high < least
+    return _estimated(sentence, found, f"> {limit:g}", holds, fails, "above", published)
+
+
+def below(sentence: str, found: Estimate, limit: float, *, published: float | None = None) -> Check:
+    """The mirror image of `above`."""
+    most = limit if published is None else limit + (published - limit) / 2
+    _published_on_the_right_side(sentence, published, published is None or published < limit)
+    holds, fails = found.high < limit, found.low > most
+    return _estimated(sentence, found, f"< {limit:g}", holds, fails, "below", published)
+
+
+def within(sentence: str, found: Estimate, published: float, *, by: float) -> Check:
+    """HOLDS when the interval lies within `by` of the published number, FAILS when outside.
+
+    Worked value: 93 ± 7.8 and [90, 95] HOLDS, [80, 84] FAILS, [84, 90] is UNDECIDED.
+    """
+    low, high = published - by, published + by
+    inside = low <= found.low and found.high <= high
+    outside = found.high < low or found.low > high
+    wanted = f"{published:g} ± {by:g}"
+    return _estimated(sentence, found, wanted, inside, outside, "within", published)
+
+
+def exactly(sentence: str, error: float, *, below: float = EXACT) -> Check:
+    """An equation or a bound without noise: HOLDS when the largest error is at most `below`."""
+    outcome = Outcome.HOLDS if error <= below else Outcome.FAILS
+    if math.isnan(error):
+        outcome = Outcome.UNDECIDED
+    return Check(sentence, float(error), None, None, f"≤ {below:g}", outcome, "exactly")
+
+
+def none(sentence: str, count: int, *, of: int) -> Check:
+    """Counterexamples: HOLDS when none of `of` cases is one, UNDECIDED when there are no cases."""
+    outcome = Outcome.FAILS if count else Outcome.HOLDS if of else Outcome.UNDECIDED
+    return Check(sentence, float(count), None, None, f"0 of {of}", outcome, "none")
+
+
+def shown(sentence: str, found: Estimate | float, *, published: float | None = None) -> Check:
+    """A number that stands beside and decides nothing."""
+    if isinstance(found, Estimate):
+        low, high = found.low, found.high
+        return Check(sentence, found.value, low, high, "", None, "shown", published)
+    return Check(sentence, float(found), None, None, "", None, "shown", published)
+
+
+def at_edge(where: str, check: Check) -> Check:
+    """A check on an edge of the statement's scope: if it FAILS, the verdict says "except where"."""
+    return replace(check, edge=where)
+
+
+def decide(
+    *checks: Check, needs: Sequence[Need] = (), measured: Mapping[str, Any] | None = None
+) -> Verdict:
+    """FAILS if a check fails, UNDECIDED if one is undecided or evidence is missing, else HOLDS."""
+    missing = tuple(f"{n.what}: {n.have} of {n.wanted}" for n in needs if n.have < n.wanted)
+    deciding = [check for check in checks if check.outcome is not None and not check.edge]
+    if not deciding:
+        missing = missing or ("rows: 0",)
+    outcomes = [check.outcome for check in deciding]
+    if any(check.exact and check.outcome is Outcome.FAILS for check in deciding):
+        outcome = Outcome.FAILS
+    elif missing or (Outcome.UNDECIDED in outcomes and Outcome.FAILS not in outcomes):
+        outcome = Outcome.UNDECIDED
+    else:
+        outcome = Outcome.FAILS if Outcome.FAILS in outcomes else Outcome.HOLDS
+    exceptions = tuple(
+        dict.fromkeys(c.edge for c in checks if c.edge and c.outcome is Outcome.FAILS)
+    )
+    return Verdict(
+        outcome,
+        measured=dict(measured or {}),
+        checks=checks,
+        missing=missing,
+        exceptions=exceptions if outcome is Outcome.HOLDS else (),
+    )
+
+
+def largest(values: Sequence[float]) -> float:
+    """The largest value; nan if one of them is (`max` would pass it over) or if there is none."""
+    if not values or any(math.isnan(value) for value in values):
+        return math.nan
+    return max(values)
+
+
+def _estimated(
+    sentence: str,
+    found: Estimate,
+    wanted: str,
+    holds: bool,
+    fails: bool,
+    rule: Rule,
+    published: float | None,
+) -> Check:
+    outcome = Outcome.HOLDS if holds else Outcome.FAILS if fails else Outcome.UNDECIDED
+    if any(math.isnan(number) for number in (found.value, found.low, found.high)):
+        outcome = Outcome.UNDECIDED
+    return Check(sentence, found.value, found.low, found.high, wanted, outcome, rule, published)
+
+
+def _published_on_the_right_side(sentence: str, published: float | None, right: bool) -> None:
+    if not right:
+        raise ValueError(
+            f"the check {sentence!r} has a published value of {published}, which is on the wrong "
+            "side of its limit"
+        )

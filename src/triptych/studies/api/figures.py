@@ -1,0 +1,87 @@
+"""Figures as data: what to draw, not how. The report draws them; a unit never imports a plotter.
+
+Kinds of marks have one look everywhere: `ours` what was measured, `control` a comparison,
+`published` a value of the source, `truth` the exact answer. Uncertainty is always drawn.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["ours", "control", "published", "truth"]
+Number = int | float
+
+
+@dataclass(frozen=True)
+class Series:
+    """Points (x, y) with intervals [low, high]; `line` joins them, else they are marks."""
+
+    label: str
+    kind: Kind
+    x: Sequence[Number]
+    y: Sequence[Number]
+    low: Sequence[Number] = ()
+    high: Sequence[Number] = ()
+    line: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("x", "y", "low", "high"):
+            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+        for name in ("y", "low", "high"):
+            values = getattr(self, name)
+            if (name == "y" or values) and len(values) != len(self.x):
+                raise ValueError(
+                    f"series {self.label!r} has {len(self.x)} x values and {len(values)} of {name}"
+                )
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes."""
+
+    series: Sequence[Series]
+    x_label: str
+    y_label: str
+    title: str = ""
+    x_log: bool = False
+    y_log: bool = False
+
+
+@dataclass(frozen=True)
+class Heatmap:
+    """A matrix as colours; rows from the top.
+
+    x, y: what the columns and rows stand for, written at some of them; numbers 0, 1, … if empty.
+    limits: values of the first and last colour, so that several heat maps compare.
+    """
+
+    values: Sequence[Sequence[Number]]
+    title: str = ""
+    x_label: str = ""
+    y_label: str = ""
+    x: Sequence[Number] = ()
+    y: Sequence[Number] = ()
+    limits: tuple[float, float] | None = None
+
+    def __post_init__(self) -> None:
+        floats = tuple(tuple(float(value) for value in row) for row in self.values)
+        object.__setattr__(self, "values", floats)
+        columns = len(floats[0]) if floats else 0
+        for name, count in (("x", columns), ("y", len(floats))):
+            given = tuple(float(value) for value in getattr(self, name))
+            object.__setattr__(self, name, given)
+            if given and len(given) != count:
+                raise ValueError(
+                    f"heatmap {self.title!r} has {count} values along {name} and {len(given)} "
+                    f"coordinates for them"
+                )
+
+
+@dataclass(frozen=True)
+class Figure:
+    """Panels side by side under a title that is a sentence, with a caption."""
+
+    name: str  # "loss_gap": names its file
+    title: str
+    panels: Sequence[Panel | Heatmap]
+    caption: str = ""

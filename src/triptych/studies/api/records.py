@@ -1,0 +1,210 @@
+"""Frozen dataclasses to JSON and back, checked against their types.
+
+Settings, units and rows are dataclasses in Python and JSON objects in the store and in evidence
+files. A field may be an int, float, bool, str, None, Literal, Enum, tuple, Mapping with text keys,
+another such dataclass, or a union of these; `Any` is any JSON value. nan, inf and -inf are written
+as Python's JSON writes them.
+
+    to_json(Flip(heads=3, share=1))             {"heads": 3, "share": 1.0}
+    from_json(Flip, {"heads": 3, "share": 1})   Flip(heads=3, share=1.0)
+"""
+
+import dataclasses
+import functools
+import math
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, TypeVar, Union
+
+from triptych.core.validation import UserError
+
+Record = TypeVar("Record")
+_UNIONS = (Union, types.UnionType)
+
+
+class RecordError(UserError, TypeError):
+    """A value does not have the type that its field declares; the sentence names the field."""
+
+
+def fields_of(kind: type) -> dict[str, Any]:
+    """Name -> type of every field of a dataclass, in order."""
+    return dict(_fields(kind))
+
+
+@functools.cache
+def _fields(kind: type) -> tuple[tuple[str, Any], ...]:
+    if not dataclasses.is_dataclass(kind):
+        raise RecordError(f"{kind.__name__} is not a dataclass: write @dataclass(frozen=True)")
+    hints = typing.get_type_hints(kind)
+    return tuple((field.name, hints[field.name]) for field in dataclasses.fields(kind))
+
+
+def to_json(record: Any, *, where: str = "") -> dict[str, Any]:
+    """The fields of a dataclass as JSON values; a value of another type is refused."""
+    kind = type(record)
+    place = where or kind.__name__
+    return {
+        name: _written(getattr(record, name), wanted, f"{place}: {name}")
+        for name, wanted in _fields(kind)
+    }
+
+
+def from_json(kind: type[Record], values: Mapping[str, Any], *, where: str = "") -> Record:
+    """The dataclass with these fields; an unknown, missing or ill-typed one is refused."""
+    place, fields = where or kind.__name__, dict(_fields(kind))
+    unknown = sorted(set(values) - set(fields))
+    if unknown:
+        raise RecordError(f"{place} has no field {unknown[0]!r} (fields: {', '.join(fields)})")
+    given = {name: _read(values[name], fields[name], f"{place}: {name}") for name in values}
+    missing = [
+        field.name
+        for field in dataclasses.fields(kind)  # pyright: ignore[reportArgumentType]
+        if field.name not in given
+        and field.default is dataclasses.MISSING
+        and field.default_factory is dataclasses.MISSING
+    ]
+    if missing:
+        raise RecordError(f"{place} needs the field {missing[0]!r}")
+    return kind(**given)
+
+
+def has_nan(value: Any) -> bool:
+    """Whether a nan is anywhere in a value."""
+    if isinstance(value, float):
+        return math.isnan(value)
+    if isinstance(value, Mapping):
+        return any(map(has_nan, value.values()))
+    if dataclasses.is_dataclass(value):
+        return any(has_nan(getattr(value, name)) for name, _ in _fields(type(value)))
+    return isinstance(value, list | tuple) and any(map(has_nan, value))
+
+
+def type_name(wanted: Any) -> str:
+    """A type as one writes it: int, tuple[float, ...], str | None."""
+    origin = typing.get_origin(wanted)
+    if wanted is type(None):
+        return "None"
+    if origin is None:
+        return getattr(wanted, "__name__", str(wanted))
+    parts = [
+        repr(a) if origin is Literal else "..." if a is Ellipsis else type_name(a)
+        for a in typing.get_args(wanted)
+    ]
+    if origin in _UNIONS:
+        return " | ".join(parts)
+    return f"{getattr(origin, '__name__', origin)}[{', '.join(parts)}]"
+
+
+def _written(value: Any, wanted: Any, where: str) -> Any:
+    """A Python value as JSON."""
+    return _converted(value, wanted, where, write=True)
+
+
+def _read(value: Any, wanted: Any, where: str) -> Any:
+    """A JSON value as what its field declares: lists become tuples, objects dataclasses."""
+    return _converted(value, wanted, where, write=False)
+
+
+class _Unfit(Exception):
+    """A value does not fit a type; which one is said by whoever knows the field."""
+
+
+def _converted(value: Any, wanted: Any, where: str, *, write: bool) -> Any:
+    try:
+        return _convert(value, wanted, write)
+    except _Unfit:
+        kind = type(value).__name__
+        shown = repr(value) if isinstance(value, str | int | float | bool) else f"a {kind}"
+        hint = ""
+        if kind in ("Tensor", "ndarray") or type(value).__module__ == "numpy":
+            hint = "; .item() or .tolist() turns it into plain numbers"
+        elif isinstance(value, list) and write:
+            hint = "; rows do not change, so write a tuple"
+        raise RecordError(f"{where} is {shown}; it must be {type_name(wanted)}{hint}") from None
+
+
+def _convert(value: Any, wanted: Any, write: bool) -> Any:
+    origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in _UNIONS:
+        return _first_that_fits(value, arguments, write)
+    if origin is Literal:
+        if any(value == known and type(value) is type(known) for known in arguments):
+            return value
+        raise _Unfit
+    if wanted is Any:
+        return _any(value)
+    if origin is tuple:
+        return _tuple(value, arguments, write)
+    if origin is Sequence:
+        return _tuple(tuple(value) if isinstance(value, list) else value, (*arguments, ...), write)
+    if isinstance(wanted, type) and issubclass(wanted, Enum):
+        return _enum(value, wanted, write)
+    if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+            raise _Unfit
+        return {key: _convert(item, arguments[1], write) for key, item in value.items()}
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+        if write and type(value) is wanted:
+            return {n: _convert(getattr(value, n), t, write) for n, t in _fields(wanted)}
+        if not write and isinstance(value, Mapping):
+            return from_json(wanted, value)
+        raise _Unfit
+    return _plain(value, wanted)
+
+
+def _any(value: Any) -> Any:
+    """A JSON value as it is; tuples become lists."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, list | tuple):
+        return [_any(item) for item in value]
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
+        return {key: _any(item) for key, item in value.items()}
+    raise _Unfit
+
+
+def _enum(value: Any, wanted: type[Enum], write: bool) -> Any:
+    if write:
+        if isinstance(value, wanted):
+            return value.value
+    elif any(value == member.value for member in wanted):
+        return wanted(value)
+    raise _Unfit
+
+
+def _plain(value: Any, wanted: Any) -> Any:
+    """Numbers, text, truth values, None. An int is a float too; a bool is no number."""
+    if wanted is float and type(value) in (int, float):
+        return float(value)
+    if wanted is type(None) or wanted is None:
+        if value is None:
+            return None
+    elif wanted in (int, bool, str) and type(value) is wanted:
+        return value
+    raise _Unfit
+
+
+def _first_that_fits(value: Any, kinds: Sequence[Any], write: bool) -> Any:
+    """An int stays an int where the union has both int and float."""
+    exact = [kind for kind in kinds if kind is type(value)]
+    for kind in [*exact, *kinds]:
+        try:
+            return _convert(value, kind, write)
+        except (_Unfit, RecordError):
+            continue
+    raise _Unfit
+
+
+def _tuple(value: Any, arguments: tuple[Any, ...], write: bool) -> Any:
+    if not isinstance(value, tuple if write else list | tuple):
+        raise _Unfit
+    if len(arguments) == 2 and arguments[1] is Ellipsis:
+        kinds = [arguments[0]] * len(value)
+    elif len(arguments) == len(value):
+        kinds = list(arguments)
+    else:
+        raise _Unfit
+    items = [_convert(item, kind, write) for item, kind in zip(value, kinds, strict=True)]
+    return items if write else tuple(items)

@@ -1,0 +1,1 @@
+"""Head and prompt tuning on hidden Markov models [wei]."""
