@@ -11,25 +11,34 @@ from typing import Any
 from benchmarks.timing import seconds
 from triptych.lab.runner import load_study, run_study
 from triptych.lab.store import Store
-from triptych.studies.study import Scale
+from triptych.studies.api.study import Scale
 
 Row = dict[str, Any]
 
 BUSY = """
 import time
-from triptych.studies.study import Scale, Settings, Study, Unit
+from dataclasses import dataclass
+from triptych.studies.api.study import Scale, Settings, Study, Unit
+
+@dataclass(frozen=True)
+class Work(Unit):
+    pass
+
+@dataclass(frozen=True)
+class Worked:
+    seed: int
+
+def units(settings):
+    return [Work(seed=seed) for seed in range(settings.seeds)]
 
 def run(unit, bench):
     ends, total = time.process_time() + 0.25, 0
     while time.process_time() < ends:
         total += sum(range(1000))
-    yield {"seed": unit.seed}
+    yield Worked(unit.seed)
 
-STUDY = Study(
-    name="busy", about="Forty units of a quarter of a second of computing.",
-    settings={Scale.SMOKE: Settings(seeds=40)},
-    units=lambda settings: [Unit({}, seed) for seed in range(settings.seeds)], run=run,
-)
+SETTINGS = {Scale.SMOKE: Settings(seeds=40)}
+STUDY = Study("busy", "Forty units of a quarter of a second.", SETTINGS, units, run, (Worked,))
 """
 
 

@@ -1,3 +1,5 @@
+import csv
+import io
 import json
 import re
 import subprocess
@@ -9,6 +11,7 @@ from typer.testing import CliRunner
 
 from triptych import __version__
 from triptych.lab.cli import app
+from triptych.lab.ledger import load_ledger
 
 GOOD = """
 from triptych.structures.uniform import Uniform
@@ -61,7 +64,7 @@ def test_a_failing_law_is_named_and_sets_the_exit_code(tmp_path):
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (None, "no such file"),
+        (None, "there is no file"),
         ("x = 1\n", "has no function examples()"),
         ("import not_a_module_at_all\n", "not_a_module_at_all"),
         ("def examples(:\n", "SyntaxError"),
@@ -123,6 +126,7 @@ COMMANDS = (
     "reproduce",
     "run",
     "claims",
+    "rows",
     "report",
     "export",
     "import",
@@ -158,18 +162,19 @@ def test_an_unknown_option_explodes():
 FIELDS = [
     "id",
     "kind",
-    "source",
     "title",
-    "scale",
-    "verdict",
-    "because",
+    "source",
+    "setting",
     "published",
-    "measured",
+    "remark",
+    "extension",
+    "status",
+    "exceptions",
     "study",
-    "seconds",
-    "basis",
-    "kept",
+    "findings",
 ]
+SIZE = len(load_ledger())
+COUNTED = sum(not entry.extension for entry in load_ledger())
 
 
 def test_run_judge_and_report(tmp_path):
@@ -185,24 +190,48 @@ def test_run_judge_and_report(tmp_path):
     again = run(*small)
     assert "nothing to run" in again.stderr or "0 units" in again.stderr
     told = json.loads(run("claims", "--out", str(out), "--json").stdout)
-    assert len(told) == 92
+    assert len(told) == SIZE
     assert list(told[0]) == FIELDS
-    verdicts = {line["id"]: line["verdict"] for line in told}
-    assert verdicts["wei.thm-3.3"] == "holds"
-    assert verdicts["li.tab-3.1"] == "not run yet"
+    by_id = {line["id"]: line for line in told}
+    finding = by_id["wei.thm-3.3"]["findings"][0]
+    assert (finding["scale"], finding["status"]) == ("smoke", "code runs")
+    assert {check["outcome"] for check in finding["checks"]} == {"holds"}
+    assert by_id["wei.thm-3.3"]["status"] == "not run yet", "a smoke run is no finding"
+    assert by_id["li.tab-3.1"]["findings"] == []
+    one = run("claims", "wei.thm-3.3", "--out", str(out)).stdout
+    assert "wrong labels" in one
+    assert "wei.thm-3.6" not in one
+    unknown = run("claims", "wei.thm-3.33", "--out", str(out))
+    assert (unknown.exit_code, "did you mean wei.thm-3.3?" in unknown.stderr) == (2, True)
     page.unlink()
     assert run("report", "--out", str(out)).exit_code == 0
     assert page.exists()
 
 
-def test_kept_rows_from_one_folder_to_another(tmp_path, monkeypatch):
-    """Run, export, and go on from the file elsewhere; the verdicts are shown as kept."""
+def test_rows_for_a_spreadsheet(tmp_path):
+    out = str(tmp_path / "runs")
+    run("run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0", "--out", out)
+    table = list(
+        csv.DictReader(io.StringIO(run("rows", "exact_heads", "--csv", "--out", out).stdout))
+    )
+    assert {row["kind"] for row in table} == {"Conditional", "Head", "Twins", "Defeat"}
+    assert {row["scale"] for row in table} == {"smoke"}
+    heads = run("rows", "exact_heads", "--kind", "Head", "--out", out).stdout.splitlines()
+    assert all("wrong_labels" in json.loads(line) for line in heads)
+    missing = run("rows", "exact_gap", "--csv", "--out", out)
+    assert missing.exit_code == 2
+    assert "no rows of study exact_gap: run it there first" in missing.stderr
+
+
+def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
+    """Run, export, and go on from the file elsewhere; the verdicts are shown as shipped."""
     there, here, kept = (str(tmp_path / name) for name in ("there", "here", "kept"))
-    small = ["run", "exact_heads", "--scale", "smoke", "--workers", "0"]
+    small = ["run", "exact_heads", "--scale", "laptop", "--workers", "0", "--set", "strings=20"]
+    small += ["--set", "states=4", "--set", "wide=7"]
     run(*small, "--seeds", "1", "--out", there)
-    told = run("export", "--scale", "smoke", "--out", there, "--to", kept)
+    told = run("export", "--scale", "laptop", "--out", there, "--to", kept)
     assert told.exit_code == 0, told.output
-    file = tmp_path / "kept" / "exact_heads.smoke.json"
+    file = tmp_path / "kept" / "exact_heads.laptop.json"
     done = len(json.loads(file.read_text())["units"])
     assert told.stdout.strip() == f"{file}: {done} units, {done} of them new"
 
@@ -210,19 +239,19 @@ def test_kept_rows_from_one_folder_to_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = run("claims")
     assert before.exit_code == 0
-    assert "smoke, kept" in before.stdout
-    assert "on cpu: both sides agree" in before.stdout
-    assert "Verdicts that rest on kept rows alone: 3." in before.stdout
+    assert "laptop scale, shipped, cpu: holds" in before.stdout
+    assert "2 of these verdicts rest on shipped evidence." in before.stdout
     line = json.loads(run("claims", "--json").stdout)[0]
-    assert (line["verdict"], line["basis"], line["kept"]["done"]) == ("holds", "kept", done)
+    assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
+    assert line["findings"][0]["done"] == 2
 
-    brought = run("import", "exact_heads.smoke", "--out", here)
+    brought = run("import", "exact_heads.laptop", "--out", here)
     assert brought.exit_code == 0, brought.output
-    assert f"{done} units brought in; {done} to run: triptych run exact_heads" in brought.stdout
-    again = run(*small, "--out", here)
-    assert again.exit_code == 0
-    assert "smoke, kept" not in again.stdout  # all of it is a part of this run
-    assert f"({done} imported)" in (tmp_path / "here" / "report.html").read_text()
+    assert f"{done} units brought in" in brought.stdout
+    again = run(*small, "--seeds", "1", "--out", here)
+    assert again.exit_code == 0, again.output
+    assert "shipped, cpu" not in again.stdout  # all of it is a part of this run
+    assert "imported)" in (tmp_path / "here" / "report.html").read_text()
 
 
 @pytest.mark.parametrize(
@@ -248,7 +277,7 @@ def test_mistakes_about_kept_rows_are_one_sentence(arguments, sentence, tmp_path
         (["run", "exact_heads", "--set", "states"], "FIELD=VALUE"),
         (["run", "exact_gap", "--set", "modes=masks"], "did you mean 'masked'?"),
         (["run", "exact_heads", "exact_gap", "--set", "strings=9"], "ExactGap has no field"),
-        (["run", "exact_heads", "--set", "vocab=x"], "not of type int"),
+        (["run", "exact_heads", "--set", "vocab=x"], "vocab is 'x'; it must be int"),
         (["run", "no_such_file.py"], "no_such_file.py"),
         (["run", "exact_heads", "--device", "cuda:9"], "cuda:9"),
     ],
@@ -264,7 +293,7 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("claims")
     assert result.exit_code == 0
-    assert "92 not run yet" in result.stdout
+    assert f"{COUNTED} not run yet" in result.stdout
     assert run("report", "--to", "page.html").exit_code == 0
     assert "<html" in (tmp_path / "page.html").read_text()
     elsewhere = run("claims", "--out", "typo")
@@ -272,68 +301,161 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
     assert "there are no results in typo" in elsewhere.stderr
 
 
-def test_units_that_fail_are_told(tmp_path):
-    file = tmp_path / "broken.py"
-    file.write_text(OWN_STUDY.replace('[{"seed": unit.seed}]', "1 / 0"))
-    result = run(
-        "run", str(file), "--scale", "smoke", "--workers", "0", "--out", str(tmp_path / "runs")
-    )
-    assert result.exit_code == 1
-    assert "1 units failed" in result.stderr
-
-
 def test_json_has_no_infinity(tmp_path):
-    result = run(
-        "run",
-        "query_complexity",
-        "--scale",
-        "smoke",
-        "--set",
-        "runs=1",
-        "--set",
-        "depths=2",
-        "--workers",
-        "0",
-        "--out",
-        str(tmp_path / "runs"),
-        "--json",
-    )
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY)
+    result = run_own(file, "--seeds", "1", "--json")
 
     def refuse(name):
         raise AssertionError(name)
 
-    told = {line["id"]: line for line in json.loads(result.stdout, parse_constant=refuse)}
-    assert told["li.prop-3.1.1"]["verdict"] == "undecided"
-    assert "changed: depths, runs" in told["li.prop-3.1.1"]["because"]
+    (line,) = json.loads(result.stdout, parse_constant=refuse)
+    (check,) = line["findings"][0]["checks"]
+    assert (line["status"], check["low"], check["high"]) == ("undecided", None, None)
 
 
 OWN_STUDY = """
-from triptych.core.estimates import Outcome
-from triptych.studies.study import Claim, Scale, Settings, Study, Unit, Verdict
+from dataclasses import dataclass
+from triptych.core.estimates import mean
+from triptych.studies.api.decide import above, at_least, decide
+from triptych.studies.api.figures import Figure, Panel, Series
+from triptych.studies.api.study import Claim, Scale, Settings, Study, Unit
+
+@dataclass(frozen=True)
+class Trial(Unit):
+    a: int
+
+@dataclass(frozen=True)
+class Gain:
+    seed: int
+    gain: float
+
+def units(settings):
+    return [Trial(1, seed=seed) for seed in range(settings.seeds)]
+
+def run(unit, bench):
+    yield Gain(unit.seed, -1.0 - 0.1 * unit.seed)
 
 def judge(rows):
-    return Verdict(Outcome.FAILS if rows else Outcome.UNDECIDED, "it is not so")
+    gains = [row.gain for row in rows.of(Gain)]
+    if not gains:
+        return decide(needs=[at_least("trials", 0, 1)])
+    return decide(above("my own gain", mean(gains), 0.0, published=2.0))
+
+def draw(rows):
+    gains = [row.gain for row in rows.of(Gain)]
+    return Figure("gains", "My gains", [Panel([Series("g", "ours", gains, gains)], "x", "y")])
 
 STUDY = Study(
     name="mine",
-    about="Is it so?",
-    settings={Scale.SMOKE: Settings()},
-    units=lambda settings: [Unit({"a": 1}, seed) for seed in range(settings.seeds)],
-    run=lambda unit, bench: [{"seed": unit.seed}],
-    claims=[Claim("wei.prop-3.4", judge, [[{}]])],
+    question="Is it so?",
+    settings={Scale.SMOKE: Settings(), Scale.LAPTOP: Settings(seeds=3)},
+    units=units,
+    run=run,
+    rows=(Gain,),
+    claims=[Claim("mine.gain", judge, [[]], title="There is a gain")],
+    figures=[draw],
 )
 """
 
 
-def test_a_study_of_ones_own_whose_claim_fails(tmp_path):
+def run_own(file, *more, scale="laptop"):
+    out = str(file.parent / "runs")
+    return run("run", str(file), "--scale", scale, "--workers", "0", "--out", out, *more)
+
+
+def test_a_study_of_ones_own_and_its_claim(tmp_path):
+    """Judged, listed apart, and in the report also when another study runs and the file is gone."""
+    file, page = tmp_path / "mine.py", tmp_path / "runs" / "report.html"
+    file.write_text(OWN_STUDY)
+    result = run_own(file)
+    assert result.exit_code == 1, result.output
+    assert "Your own study mine" in result.stdout
+    assert "FAILS  mine.gain  There is a gain" in result.stdout
+    assert "my own gain" in result.stdout
+    assert "Your own claims: 0 holds, 1 fails, 0 undecided." in result.stdout
+    file.unlink()
+    out = str(tmp_path / "runs")
+    other = run(
+        "run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0", "--out", out
+    )
+    assert other.exit_code == 0, other.output
+    text = page.read_text()
+    assert "my own gain" in text
+    assert "My gains" in text, "its figure too"
+    again = run("claims", "mine.gain", "--out", out)
+    assert (again.exit_code, "my own gain" in again.stdout) == (1, True)
+    assert (
+        json.loads(run("claims", "mine.gain", "--json", "--out", out).stdout)[0]["status"]
+        == "fails"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            '"mine.gain"',
+            '"wei.prop-3.4"',
+            "is a published result and judged by its own study alone",
+        ),
+        (', title="There is a gain"', "", "has no title"),
+        ('name="mine"', 'name="exact_gap"', "is a study of Triptych: give yours another name"),
+    ],
+)
+def test_what_a_study_of_ones_own_must_not_do(tmp_path, before, after, sentence):
+    file = tmp_path / "mine.py"
+    assert before in OWN_STUDY
+    file.write_text(OWN_STUDY.replace(before, after))
+    result = run_own(file)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("-1.0 - 0.1 * unit.seed", "1 / 0", "3 units failed"),
+        ("-1.0 - 0.1 * unit.seed", "float('nan')", "mine, seed 0: nan in Gain.gain"),
+        (
+            "gains = [row.gain for row in rows.of(Gain)]\n    return",
+            "return",
+            "draw raised NameError",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_told_and_sets_the_exit_code(tmp_path, before, after, sentence):
+    file = tmp_path / "mine.py"
+    assert before in OWN_STUDY
+    file.write_text(OWN_STUDY.replace(before, after))
+    result = run_own(file, scale="smoke" if "units" not in sentence else "laptop")
+    assert result.exit_code == 1, result.output
+    assert sentence in result.stderr
+
+
+def test_a_defect_keeps_its_traceback_and_a_mistake_does_not(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY.replace("def units(settings):", "def units(settings):\n    int('x')"))
+    defect = run_own(file)
+    assert isinstance(defect.exception, ValueError)
+    assert defect.exit_code == 1
+    mistake = run("run", "no_such_study")
+    assert (mistake.exit_code, "Traceback" in mistake.output) == (2, False)
+    shown = run("run", "no_such_study", "--debug")
+    assert shown.exit_code == 2
+    assert "Traceback" in shown.stderr
+    assert "UserError: there is no study" in shown.stderr
+
+
+def test_verdicts_are_told_also_when_the_report_cannot_be_written(tmp_path, monkeypatch):
     file = tmp_path / "mine.py"
     file.write_text(OWN_STUDY)
-    result = run(
-        "run", str(file), "--scale", "smoke", "--workers", "0", "--out", str(tmp_path / "runs")
-    )
-    assert result.exit_code == 1, result.output
-    assert "FAILS" in result.stdout
-    assert "it is not so" in (tmp_path / "runs" / "report.html").read_text()
+    (tmp_path / "runs" / "report.html").mkdir(parents=True)
+    result = run_own(file)
+    assert "my own gain" in result.stdout
+    assert result.exit_code == 2
+    assert "the report cannot be written to" in result.stderr
 
 
 def test_figures_are_written_as_files_that_stand_alone(tmp_path):

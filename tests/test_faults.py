@@ -16,7 +16,7 @@ from triptych.lab import engines
 from triptych.lab.progress import Quiet
 from triptych.lab.runner import run_study
 from triptych.lab.store import FILE, Store, StoreError
-from triptych.studies.study import Scale
+from triptych.studies.api.study import Scale
 
 SMOKE = Scale.SMOKE
 TOYS = Path(toy_studies.__file__)
@@ -26,7 +26,7 @@ import json, sys
 from pathlib import Path
 from triptych.lab.runner import load_study, run_study
 from triptych.lab.store import Store
-from triptych.studies.study import Scale
+from triptych.studies.api.study import Scale
 if __name__ == "__main__":
     source, folder, options = sys.argv[1:]
     with Store.open(Path(folder)) as store:
@@ -109,7 +109,7 @@ from pathlib import Path
 from triptych.lab import engines
 from triptych.lab.runner import FolderInUse, load_study, run_study
 from triptych.lab.store import Store
-from triptych.studies.study import Scale
+from triptych.studies.api.study import Scale
 
 engines.START_METHOD = "fork"
 study, root, kills = load_study(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

@@ -1,41 +1,76 @@
 """The ledger is whole, and every entry of it gets exactly one verdict."""
 
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
 
 from triptych.core.estimates import Outcome
-from triptych.lab.judgement import VERDICTS, Judged, StudyRun, UnitRecord, judge_ledger
-from triptych.lab.ledger import KINDS, PARTS, WORKS, load_ledger, parse_ledger, part, work
-from triptych.studies.study import Claim, Scale, Settings, Study, Verdict
+from triptych.core.validation import UserError
+from triptych.lab.judgement import (
+    STATUSES,
+    Finding,
+    Judged,
+    StudyRun,
+    UnitRecord,
+    fails,
+    find,
+    judge_ledger,
+)
+from triptych.lab.ledger import (
+    KINDS,
+    PARTS,
+    WORKS,
+    Entry,
+    counted,
+    load_ledger,
+    own_entries,
+    parse_ledger,
+    part,
+    work,
+)
+from triptych.studies.api.decide import Verdict, at_least, decide, exactly
+from triptych.studies.api.study import Claim, Scale, Settings, Study
 
 LEDGER = load_ledger()
+ID = "wei.prop-3.4"
 
 
-def study(*claims: Claim, name: str = "toy/study") -> Study:
-    settings = {Scale.LAPTOP: Settings()}
-    return Study(name, "Does it hold?", settings, lambda s: [], lambda u, b: [], claims)
+@dataclass(frozen=True)
+class Row:
+    error: float
 
 
-def claim(id: str, outcome: Outcome = Outcome.HOLDS, because: str = "It does.") -> Claim:
-    return Claim(id, lambda rows: Verdict(outcome, because, {"rows": len(rows)}), [])
+def judge(rows: Any) -> Verdict:
+    errors = [row.error for row in rows.of(Row)]
+    return decide(
+        exactly("error", max(errors, default=0.0)), needs=[at_least("rows", len(errors), 2)]
+    )
 
 
 def unit(status: str = "done", seconds: float | None = 1.5, error: str | None = None) -> UnitRecord:
     return UnitRecord("seed=0", 0, status, seconds, error, "cpu")
 
 
-def run(of: Study, scale: str = "laptop", rows: int = 1, units: Any = None) -> StudyRun:
-    return StudyRun(of, scale, {}, [{"x": i} for i in range(rows)], units or [unit()])
+def run(scale: str = "laptop", units: Any = None, **more: Any) -> StudyRun:
+    return StudyRun("toy/study", "?", scale, {}, [], units or [unit()], **more)
 
 
-def verdict_on(id: str, *runs: StudyRun) -> Judged:
+def found(*errors: float, claim: Claim[Row] | None = None, of: StudyRun | None = None) -> Finding:
+    return find(of or run(), claim or Claim(ID, judge, []), [Row(error) for error in errors])
+
+
+def verdict_on(id: str, *findings: Finding) -> Judged:
+    runs = [run(f.scale, shipped=f.shipped, findings={id: f}) for f in findings]
     return next(line for line in judge_ledger(LEDGER, runs) if line.id == id)
 
 
 def test_the_ledger_has_every_entry_once():
-    assert len(LEDGER) == 92
-    assert len({entry.id for entry in LEDGER}) == 92
+    assert len(LEDGER) == 98
+    assert counted(LEDGER) == 96
+    assert len({entry.id for entry in LEDGER}) == len(LEDGER)
+    extensions = {entry.id for entry in LEDGER if entry.extension}
+    assert extensions == {"li.vgb-mixing", "wei.thm-3.3-needs-rank"}
     assert {entry.kind for entry in LEDGER} == set(KINDS)
     assert {work(entry.source) for entry in LEDGER} == set(WORKS)
     assert {part(entry.source) for entry in LEDGER} == set(PARTS)
@@ -75,99 +110,126 @@ ENTRY = '[[claim]]\nid = "a"\nkind = "{kind}"\ntitle = "t"\nsource = "{source}"\
     [
         (ENTRY.format(kind="theorem", source="li:3") * 2, "appears twice"),
         (ENTRY.format(kind="guess", source="li:3"), "kind 'guess'"),
-        (ENTRY.format(kind="theorem", source="li:9"), "source 'li:9'"),
         (ENTRY.format(kind="theorem", source="li:3") + "publishd = 1\n", "publishd"),
         ('[[claim]]\nid = "a"\n', "missing"),
+        ("[[claim]\n", "is not TOML"),
     ],
 )
 def test_a_broken_ledger_explodes(text: str, said: str):
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(UserError, match=said):
         parse_ledger(text)
 
 
 def test_without_runs_nothing_has_been_run():
-    judged = judge_ledger(LEDGER, [])
+    judged = judge_ledger(LEDGER, [], {"wei.thm-3.3": "exact_heads"})
     assert [line.id for line in judged] == [entry.id for entry in LEDGER]
-    assert {line.verdict for line in judged} == {"not run yet"}
+    assert {line.status for line in judged} == {"not run yet"}
+    by_id = {line.id: line for line in judged}
+    assert by_id["wei.thm-3.3"].study == "exact_heads"
+    assert by_id["wei.thm-3.6"].study is None
 
 
 def test_every_entry_appears_once_and_in_order():
-    first = study(claim("li.fig-4.1", Outcome.FAILS), claim("wei.prop-3.4"))
-    judged = judge_ledger(LEDGER, [run(first), run(first, "smoke")])
+    judged = judge_ledger(LEDGER, [run(findings={"li.fig-4.1": found(1.0, 1.0)})])
     assert [line.id for line in judged] == [entry.id for entry in LEDGER]
-    assert {line.verdict for line in judged} <= set(VERDICTS)
-    line = verdict_on("wei.prop-3.4", run(first))
-    assert line == Judged(
-        "wei.prop-3.4",
-        "theorem",
-        "wei:3",
-        LEDGER[0].title,
-        "laptop",
-        "holds",
-        "It does.",
-        None,
-        {"rows": 1},
-        "toy/study",
-        1.5,
-        "own",
-    )
-    assert verdict_on("li.fig-4.1", run(first)).verdict == "fails"
+    assert {line.status for line in judged} <= set(STATUSES)
+    assert {line.id for line in judged if line.status == "fails"} == {"li.fig-4.1"}
 
 
-def test_the_largest_scale_with_rows_is_judged():
-    toy = study(claim("wei.prop-3.4"))
-    smoke, laptop, paper = run(toy, "smoke", 1), run(toy, "laptop", 2), run(toy, "paper", 3)
-    empty = run(toy, "paper", 0, [unit("pending", None)])
-    assert verdict_on("wei.prop-3.4", smoke, paper, laptop).scale == "paper"
-    assert verdict_on("wei.prop-3.4", smoke, laptop).measured == {"rows": 2}
-    assert verdict_on("wei.prop-3.4", smoke, empty).scale == "smoke"
+def test_a_finding_has_the_checks_and_what_the_run_was():
+    finding = found(0.0, 1e-12)
+    assert (finding.status, finding.scale, finding.shipped) == ("holds", "laptop", False)
+    (check,) = finding.checks
+    assert (check.sentence, check.value, check.outcome) == ("error", 1e-12, Outcome.HOLDS)
+    assert (finding.done, finding.planned, finding.seconds, finding.device) == (1, 1, 1.5, "cpu")
+    line = verdict_on(ID, finding)
+    assert (line.status, line.headline, line.study) == ("holds", finding, "toy/study")
+
+
+def test_what_is_missing_is_kept():
+    finding = found(0.0)
+    assert (finding.status, finding.missing) == ("undecided", ("rows: 1 of 2",))
 
 
 def test_a_judge_that_raises_is_undecided():
-    def judge(rows: Any) -> Verdict:
+    def raises(rows: Any) -> Verdict:
         raise KeyError("loss")
 
     def nothing(rows: Any) -> Any:
         return None
 
-    line = verdict_on("wei.prop-3.4", run(study(Claim("wei.prop-3.4", judge, []))))
-    assert line.verdict == "undecided"
-    assert "KeyError: 'loss'" in line.because
-    line = verdict_on("wei.prop-3.4", run(study(Claim("wei.prop-3.4", nothing, []))))
-    assert line.verdict == "undecided"
+    finding = found(0.0, claim=Claim(ID, raises, []))
+    assert finding.status == "undecided"
+    assert "The judge raised KeyError: 'loss'" in finding.notes[0]
+    assert found(0.0, claim=Claim(ID, nothing, [])).status == "undecided"
 
 
 def test_parts_of_a_run_say_so():
-    toy = study(claim("wei.prop-3.4"))
     units = [unit(), unit("failed", 2.0, "Traceback\nValueError: bad"), unit("pending", None)]
-    line = verdict_on("wei.prop-3.4", run(toy, units=units))
-    assert line.because == "It does. (1 of 3 units, 1 failed)"
-    assert line.seconds == 3.5
+    finding = found(0.0, 0.0, of=run(units=units, changed={"steps": 3}, others=2))
+    assert finding.notes == (
+        "1 of 3 units, 1 failed",
+        "changed settings: steps",
+        "2 more units of other settings are left out",
+    )
+    assert finding.seconds == 3.5
+    old = found(0.0, 0.0, of=run(units=[replace(unit(), old=True)]))
+    assert old.notes == ("the study's code was edited since 1 of these units were made",)
 
 
-def test_units_without_rows():
-    toy = study(claim("wei.prop-3.4"))
-    failed = run(toy, rows=0, units=[unit("failed", 1.0, "Traceback\nValueError: bad\n")])
-    line = verdict_on("wei.prop-3.4", failed)
-    assert line.verdict == "undecided"
-    assert line.because.endswith("ValueError: bad")
-    assert verdict_on("wei.prop-3.4", run(toy, rows=0)).verdict == "undecided"
-    waiting = verdict_on("wei.prop-3.4", run(toy, rows=0, units=[unit("pending", None)]))
-    assert (waiting.verdict, waiting.study, waiting.scale) == ("not run yet", "toy/study", None)
-    assert "triptych run toy/study" in waiting.because
+def test_units_without_rows_decide_nothing():
+    failed = found(of=run(units=[unit("failed", 1.0, "Traceback\nValueError: bad\n")]))
+    assert (failed.status, failed.missing) == ("undecided", ("finished units: 0",))
+    assert failed.notes == ("0 of 1 units, 1 failed", "the first failed with: ValueError: bad")
 
 
-def test_claims_and_ledger_agree_or_explode():
-    with pytest.raises(ValueError, match="'wei.nothing' that is not in the ledger"):
-        judge_ledger(LEDGER, [run(study(claim("wei.nothing")))])
-    both = [run(study(claim("wei.prop-3.4"), name=name)) for name in ("one", "two")]
-    with pytest.raises(ValueError, match="two studies, one and two"):
-        judge_ledger(LEDGER, both)
+def test_smoke_rows_say_that_the_code_runs_and_nothing_else():
+    wrong = found(1.0, 1.0, of=run("smoke"))
+    assert wrong.status == "code runs"
+    assert wrong.checks[0].outcome is Outcome.FAILS
+    assert not fails(wrong)
+    assert verdict_on(ID, wrong).status == "not run yet"
 
 
-def test_a_claim_without_a_run_says_what_to_run():
-    first = study(claim("wei.thm-3.3"))
-    judged = {line.id: line for line in judge_ledger(LEDGER, [], [first])}
-    assert judged["wei.thm-3.3"].verdict == "not run yet"
-    assert f"triptych run {first.name}" in judged["wei.thm-3.3"].because
-    assert judged["wei.thm-3.6"].because == "There is no study for it yet."
+def test_only_ones_own_run_fails():
+    assert fails(found(1.0, 1.0))
+    assert not fails(found(1.0, 1.0, of=run("paper", shipped=True)))
+
+
+# ------------------------------------------------------------------------------ own claims
+
+
+def own(*claims: Claim[Row]) -> Study[Any, Any, Row]:
+    settings = {Scale.LAPTOP: Settings()}
+    return Study("mine", "?", settings, lambda s: [], lambda u, b: [], (Row,), claims)
+
+
+def test_a_claim_of_ones_own_has_a_title_in_the_file_or_beside_it(tmp_path):
+    file = tmp_path / "mine.py"
+    (tmp_path / "claims.toml").write_text(
+        '[[claim]]\nid = "b"\nkind = "theorem"\ntitle = "From the file"\n'
+    )
+    entries = own_entries(
+        own(
+            Claim("a", judge, [], title="With the claim", kind="number", published={"x": 1}),
+            Claim("b", judge, []),
+        ),
+        file,
+    )
+    assert entries == [
+        Entry("a", "number", "With the claim", "", published={"x": 1}),
+        Entry("b", "theorem", "From the file", ""),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "said"),
+    [
+        (Claim(ID, judge, [], title="Mine"), "is a published result and judged by its own study"),
+        (Claim("c", judge, []), "has no title"),
+        (Claim("c", judge, [], title="Mine", kind="guess"), "kind 'guess' is not in"),
+    ],
+)
+def test_what_a_claim_of_ones_own_must_not_be(tmp_path, claim, said):
+    with pytest.raises(UserError, match=said):
+        own_entries(own(claim), tmp_path / "mine.py")

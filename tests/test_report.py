@@ -2,19 +2,22 @@
 
 import math
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from triptych.core.estimates import Outcome
-from triptych.lab.judgement import StudyRun, UnitRecord, judge_ledger
-from triptych.lab.ledger import load_ledger
+from triptych.core.estimates import Estimate, Outcome
+from triptych.core.validation import UserError
+from triptych.lab.judgement import NotDrawn, StudyRun, UnitRecord, find, judge_ledger
+from triptych.lab.ledger import Entry, load_ledger
 from triptych.lab.plots import COLOURS, notes, panel_svgs, to_svg
 from triptych.lab.report import duration, number, render_report, write_report
-from triptych.studies.figures import Figure, Heatmap, Kind, Panel, Series
-from triptych.studies.study import Claim, Scale, Settings, Study, Verdict
+from triptych.studies.api.decide import Verdict, above, at_edge, decide, exactly, shown
+from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.study import Claim
 
 EVIL = "<script>alert('x')</script> & \"q\" $a_1$"
 VOID = {"meta", "br", "hr", "img", "input", "link"}
@@ -99,30 +102,6 @@ def draw(rows: Any) -> Figure:
     return figure(FIGURES["lines"], FIGURES["heatmap"])
 
 
-def draw_evil(rows: Any) -> Figure:
-    return figure(FIGURES["evil"])
-
-
-def cannot_draw(rows: Any) -> Figure:
-    raise KeyError(EVIL)
-
-
-def toy(name: str, *claims: tuple[str, Outcome]) -> Study:
-    made = [
-        Claim(
-            id,
-            lambda rows, o=outcome: Verdict(o, f"because {EVIL}", {EVIL: 0.25, "list": [1, 2]}),
-            [],
-        )
-        for id, outcome in claims
-    ]
-    settings = {Scale.LAPTOP: Settings(seeds=2), Scale.PAPER: Settings(seeds=20)}
-    figures = (draw, draw, draw_evil, cannot_draw)
-    return Study(
-        name, f"Is it {EVIL}?", settings, lambda s: [], lambda u, b: [], made, figures, ("ray",)
-    )
-
-
 TRACE = "Traceback (most recent call last):\n  File x\n" + f"ValueError: {EVIL}"
 UNITS = [
     UnitRecord("k=1, seed=0", 0, "done", 1.25, None, "cpu"),
@@ -131,32 +110,90 @@ UNITS = [
     UnitRecord("k=3, seed=3", 3, "pending", None, None, None),
 ]
 ROWS: list[dict[str, Any]] = [{"step": i, "loss": 0.5, "note": EVIL} for i in range(60)]
-FIRST = toy(
-    "toy/first",
+DRAWN = (
+    draw([]),
+    draw([]),
+    figure(FIGURES["evil"]),
+    NotDrawn("cannot_draw", f"KeyError: {EVIL}"),
+    figure(Heatmap([[1.0], [1.0, 2.0]])),  # raises when it is drawn
+)
+
+
+def said_by(outcome: Outcome) -> Verdict:
+    gain = {
+        Outcome.HOLDS: Estimate(6.8, 3.4, 10.3, 5),
+        Outcome.FAILS: Estimate(-6.8, -10.3, -3.4, 5),
+        Outcome.UNDECIDED: Estimate(2.0, -3.0, 7.0, 5),
+    }[outcome]
+    return decide(
+        above(f"gain {EVIL}", gain, 0.0, published=10.7),
+        at_edge("τ = T", exactly("error at the edge", 1.0)),
+        shown("a control", 0.25),
+        measured={EVIL: 0.25, "list": [1, 2]},
+    )
+
+
+def toy(
+    name: str,
+    scale: str,
+    *claims: tuple[str, Outcome],
+    rows: int = 60,
+    units: Any = UNITS,
+    **more: Any,
+) -> StudyRun:
+    run = StudyRun(
+        name, f"Is it {EVIL}?", scale, {}, ROWS[:rows], units, figures=DRAWN if rows else ()
+    )
+    run = replace(run, larger=("paper",), needs=("ray",), **more)
+    findings = {
+        id: find(run, Claim(id, lambda rows, o=outcome: said_by(o), []), [])
+        for id, outcome in claims
+    }
+    return replace(run, findings=findings)
+
+
+FIRST = (
     ("wei.fig-3-left", Outcome.HOLDS),
     ("li.fig-2.5", Outcome.FAILS),
     ("li.tab-2.6", Outcome.UNDECIDED),
 )
 RUNS = [
-    StudyRun(FIRST, "laptop", {"seeds": 3, "name": EVIL}, ROWS, UNITS),
-    StudyRun(FIRST, "smoke", {"seeds": 1}, ROWS[:1], UNITS[:1]),
-    StudyRun(toy("toy/second"), "laptop", {}, [], []),
+    toy(
+        "toy/first",
+        "laptop",
+        *FIRST,
+        settings={"seeds": 3, "name": EVIL},
+        changed={"seeds": 2},
+        made="2026-11-15, commit abc",
+    ),
+    toy("toy/first", "smoke", *FIRST, settings={"seeds": 1}, rows=1, units=UNITS[:1]),
+    toy("toy/second", "laptop", rows=0, units=[]),
 ]
 LEDGER = load_ledger()
-
-
-KEPT = [
-    StudyRun(FIRST, "paper", {"seeds": 20}, ROWS, [*UNITS[:2], UNITS[3]], True, 2, f"{EVIL}.json"),
-    StudyRun(
-        toy("toy/kept", ("li.tab-3.1", Outcome.FAILS)), "paper", {}, ROWS, UNITS[:1], True, 0, "k"
+SHIPPED = [
+    toy(
+        "toy/first",
+        "paper",
+        *FIRST,
+        settings={"seeds": 20},
+        units=[*UNITS[:2], UNITS[3]],
+        shipped=True,
+        others=2,
+        file=f"{EVIL}.json",
+    ),
+    toy(
+        "toy/kept", "paper", ("li.tab-3.1", Outcome.FAILS), units=UNITS[:1], shipped=True, file="k"
     ),
 ]
+OWN = toy("mine", "laptop", ("mine.claim", Outcome.HOLDS), units=UNITS[:2], own=True)
 
 
-def render(runs: list[StudyRun], problems: tuple[str, ...] = ()) -> str:
-    judged = judge_ledger(LEDGER, runs)
+def render(
+    runs: list[StudyRun], problems: tuple[str, ...] = (), own: Any = None, ledger: Any = LEDGER
+) -> str:
+    judged = judge_ledger(ledger, runs)
     return render_report(
-        judged, runs, generated="today", environment={"python": EVIL}, problems=problems
+        judged, runs, generated="today", environment={"python": EVIL}, own=own, problems=problems
     )
 
 
@@ -295,7 +332,9 @@ def test_a_study_says_what_happened(page: Page):
         "triptych run toy/first --scale laptop",
         "triptych run toy/first --scale paper",
         "changed; laptop scale has 2",
-        "cannot_draw could not be drawn: KeyError",
+        "It could not be drawn. KeyError",
+        "It could not be drawn. toy raised ValueError: heatmap",
+        "2026-11-15, commit abc",
         "20 more rows are in the store",
         "It needs more than the core installation: ray",
         "Published values are read from a figure",
@@ -313,26 +352,61 @@ def test_an_empty_store_says_what_to_type(runs: list[StudyRun]):
     assert len([a for tag, a in page.tags if tag == "tr" and "data-verdict" in a]) == len(LEDGER)
 
 
-def test_kept_rows_stand_beside_the_users_own_and_are_called_so():
-    html = render([*RUNS[:2], KEPT[0], RUNS[2], KEPT[1]], problems=(f"Broken {EVIL}.",))
+def test_every_check_is_a_line(page: Page):
+    for said in (
+        "gain <script>alert('x')</script> & \"q\" $a_1$ 6.8 [3.4, 10.3] > 0 published 10.7",
+        "error at the edge at τ = T",
+        "shown: a control 0.25",
+        "except τ = T",
+        "smoke scale: code runs",
+    ):
+        assert said in page.text, said
+
+
+def test_a_remark_and_an_extension_are_said():
+    entry = Entry(
+        "wei.x", "theorem", "A title", "wei:3", remark=f"So {EVIL}", extension=True
+    )
+    page = Page(render([], ledger=[entry, *LEDGER]))
+    assert "So <script>" in page.text
+    assert "beyond the published results" in page.text
+    counted = sum(not other.extension for other in LEDGER)
+    assert f"What holds of {counted} published results" in page.text
+
+
+def test_own_claims_stand_apart():
+    own = {"mine": judge_ledger([Entry("mine.claim", "direction", f"Mine {EVIL}", "")], [OWN])}
+    page = Page(render([*RUNS, OWN], own=own))
+    rows = [attrs for tag, attrs in page.tags if tag == "tr" and "data-verdict" in attrs]
+    assert [row["id"] for row in rows] == [*(entry.id for entry in LEDGER), "mine.claim"]
+    assert (rows[-1]["data-work"], rows[-1]["data-verdict"]) == ("own", "holds")
+    assert "Your own mine 1 holds" in page.text
+    assert "your own study" in page.text
+    assert len(page.ids) == len(set(page.ids))
+
+
+def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
+    html = render([*RUNS[:2], SHIPPED[0], RUNS[2], SHIPPED[1]], problems=(f"Broken {EVIL}.",))
     page = Page(html)
     assert len(page.ids) == len(set(page.ids))
     targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
     assert {target[1:] for target in targets if target} <= set(page.ids)
     assert "<script>alert" not in html
     for said in (
-        "smoke scale holds paper scale, kept rows",  # in the cell of the verdict
-        "yet. fails paper scale, kept rows",  # no own run: the kept verdict is the main one
-        "(2 of 3 units so far; 2 more of other settings left out)",
-        "Paper scale, kept rows",
+        "holds except τ = T paper scale, shipped",  # the cell of the verdict
+        "paper scale, shipped: holds, except τ = T toy/first",
+        "laptop scale: holds",  # beside
+        "2 of 3 units",
+        "2 more units of other settings are left out",
+        "Paper scale, shipped",
         "These rows were not made by a run in this folder.",
         "2 of 3 done, 1 not run",
         "2 units of the file were made with other settings",
         "triptych import <script>",
-        "The paper scale has not been run here; kept rows of it are below.",
+        "The paper scale has not been run here; shipped evidence of it is below.",
         "from 3 runs that took",
-        "and from the kept rows of 2 runs",
-        "1 of the verdicts rests on kept rows alone",
+        "and from the shipped evidence of 2 runs",
+        "4 of the verdicts rest on it",
         "20 more rows are in the file",
         "Broken <script>",
     ):
@@ -340,11 +414,11 @@ def test_kept_rows_stand_beside_the_users_own_and_are_called_so():
     assert "Nothing has been run" not in page.text
 
 
-def test_kept_rows_alone_are_not_a_run_of_ones_own():
-    text = Page(render(KEPT)).text
+def test_shipped_evidence_alone_is_not_a_run_of_ones_own():
+    text = Page(render(SHIPPED)).text
     assert "Nothing has been run here yet." in text
-    assert "4 of the verdicts rest on kept rows alone" in text
-    assert "kept rows" not in Page(render(RUNS)).text
+    assert "4 of the verdicts rest on it" in text
+    assert "shipped" not in Page(render(RUNS)).text
 
 
 def test_numbers_and_durations_read_well():
@@ -361,8 +435,9 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: py
     path = tmp_path / "deep" / "report.html"
     write_report(path, "<p>λ</p>\n")
     assert path.read_bytes() == "<p>λ</p>\n".encode()
-    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("disk full")))
-    with pytest.raises(OSError, match="disk full"):
+    full = OSError(28, "No space left on device")
+    monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(full))
+    with pytest.raises(UserError, match=r"cannot be written to .* \(No space left on device\)"):
         write_report(path, "half")
     assert path.read_bytes() == "<p>λ</p>\n".encode()
     assert [p.name for p in path.parent.iterdir()] == ["report.html"]

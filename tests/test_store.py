@@ -7,15 +7,23 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-import torch
 
 from toy_studies import ToySettings
-from triptych.lab.store import FILE, SCHEMA, Store, StoreError
-from triptych.studies.study import Scale, Unit
+from triptych.core.validation import UserError
+from triptych.lab.fingerprint import Code
+from triptych.lab.store import FILE, SCHEMA, PlannedUnit, Store, StoreError
+from triptych.studies.api.study import Scale, unit_key
 
 STUDY, SCALE = "toy/plain", Scale.SMOKE
-UNITS = [Unit({"number": number}, seed=7) for number in range(3)]
-ROWS = [{"loss": 0.1 + 0.2, "part": part} for part in range(2)]
+CODE = Code("f1", "l1", "0.1", "c1", True)
+
+
+def unit_of(number):
+    return PlannedUnit(unit_key({"number": number}, 7, 1), {"number": number}, 7)
+
+
+UNITS = [unit_of(number) for number in range(3)]
+ROWS = [{"kind": "Loss", "loss": 0.1 + 0.2, "part": part} for part in range(2)]
 
 
 @pytest.fixture
@@ -29,7 +37,7 @@ def plan(store, units=UNITS, settings=None):
 
 
 def run(store, unit, rows=ROWS):
-    store.claim(unit, "cpu", {"torch": "2"})
+    store.claim(unit, "cpu", {"torch": "2"}, CODE)
     store.finish(unit, rows, 1.5)
 
 
@@ -41,10 +49,10 @@ def test_a_unit_goes_from_pending_over_running_to_done(store):
     first, second, third = plan(store)
     assert (first.status, first.parameters, first.seed) == ("pending", {"number": 0}, 7)
     assert first.key == UNITS[0].key
-    store.claim(first, "cpu", {"torch": "2"})
+    store.claim(first, "cpu", {"torch": "2"}, CODE)
     assert statuses(store) == ["running", "pending", "pending"]
     store.finish(first, ROWS, 1.5)
-    store.claim(second, "cpu", {})
+    store.claim(second, "cpu", {}, CODE)
     store.fail(second, "it broke", 0.5)
     done, failed, pending = store.units(STUDY, SCALE)
     assert (done.status, done.seconds, done.device, done.versions, done.rows) == (
@@ -55,6 +63,8 @@ def test_a_unit_goes_from_pending_over_running_to_done(store):
         ROWS,
     )
     assert done.started_at <= done.finished_at
+    assert (done.code, done.revision) == (CODE, 1)
+    assert pending.code is None
     assert done.settings == {"seeds": 1, "units": 6, "sleep_s": 0.0, "sizes": [2]}
     assert (failed.status, failed.error, failed.rows) == ("failed", "it broke", [])
     assert pending == third
@@ -85,7 +95,7 @@ def test_units_out_of_the_plan_stay_but_do_not_speak(store):
 
 
 def test_the_same_unit_twice_is_refused(store):
-    with pytest.raises(ValueError, match="plans the unit .*number=0.* twice"):
+    with pytest.raises(UserError, match="plans the unit .*number=0.* twice"):
         plan(store, [UNITS[0], UNITS[0]])
 
 
@@ -114,19 +124,59 @@ def test_hard_numbers_come_back_as_they_were(store):
     assert back == hard
 
 
-@pytest.mark.parametrize(
-    ("value", "said"),
-    [(torch.tensor(1.0), "a Tensor"), ([{1: 2}], "the key 1"), ({"a": {3}}, "a set")],
-)
-def test_what_is_not_json_is_named(store, value, said):
-    unit = plan(store)[0]
-    store.claim(unit, "cpu", {})
-    with pytest.raises(TypeError, match=rf"row 1 .* column 'loss' \({said}"):
-        store.finish(unit, [{"loss": 1.0}, {"loss": value}], 1.0)
-    assert statuses(store)[0] == "running"
-    assert store.rows(STUDY, SCALE) == []
-    with pytest.raises(TypeError, match="parameters of unit .* 'size'"):
-        plan(store, [Unit({"size": torch.ones(1)}, 0)])
+def test_rows_that_were_changed_or_lost_are_made_again(store):
+    first, second, third = plan(store)
+    for unit in (first, second, third):
+        run(store, unit)
+    store._db.execute("DELETE FROM rows WHERE key = ? AND number = 1", (first.key,))
+    store._db.execute("UPDATE rows SET row = '{}' WHERE key = ? AND number = 0", (second.key,))
+    assert statuses(store) == ["failed", "failed", "done"]
+    lost = store.units(STUDY, SCALE)[0]
+    assert "changed or lost" in lost.error
+    assert lost.rows == []
+    again, _, _ = plan(store)
+    run(store, again)
+    assert statuses(store) == ["done", "failed", "done"]
+
+
+def test_stored_text_that_is_no_json_is_named(store):
+    run(store, plan(store)[0])
+    store._db.execute("UPDATE units SET settings = 'nonsense'")
+    with pytest.raises(StoreError, match=r"results.sqlite is damaged \(the settings of a unit of"):
+        store.units(STUDY, SCALE)
+
+
+def test_units_that_are_reset_are_run_again(store):
+    first, second, _ = plan(store)
+    run(store, first)
+    run(store, second)
+    store.reset([first])
+    assert statuses(store) == ["pending", "done", "pending"]
+    assert store.units(STUDY, SCALE)[0].code is None
+    run(store, first)
+    assert store.rows(STUDY, SCALE) == ROWS + ROWS
+
+
+def test_rows_as_a_table(store):
+    run(store, plan(store)[0], [*ROWS, {"kind": "Other", "size": 2}])
+    frame = store.frame(STUDY)
+    assert list(frame["kind"]) == ["Loss", "Loss", "Other"]
+    assert set(frame["scale"]) == {"smoke"}
+    assert set(frame["seed"]) == {7}
+    losses = store.frame(STUDY, SCALE, kind="Loss")
+    assert list(losses["loss"]) == [0.1 + 0.2] * 2
+    assert "size" not in losses
+    with pytest.raises(StoreError, match="no rows of kind 'Los'; it has Loss, Other"):
+        store.frame(STUDY, kind="Los")
+    with pytest.raises(StoreError, match="no rows of study nothing"):
+        store.frame("nothing")
+
+
+def test_what_own_studies_concluded_is_kept(store):
+    store.remember("mine", SCALE, {"a": 1})
+    store.remember("mine", SCALE, {"a": 2})
+    store.remember("mine", Scale.LAPTOP, {"a": 3})
+    assert store.remembered() == {("mine", SCALE): {"a": 2}, ("mine", Scale.LAPTOP): {"a": 3}}
 
 
 def test_a_unit_cannot_be_finished_twice(store):
@@ -135,14 +185,14 @@ def test_a_unit_cannot_be_finished_twice(store):
     with pytest.raises(StoreError, match="cannot be ended, it is not running"):
         store.finish(unit, ROWS, 1.0)
     with pytest.raises(StoreError, match="cannot be claimed"):
-        store.claim(unit, "cpu", {})
+        store.claim(unit, "cpu", {}, CODE)
     assert store.rows(STUDY, SCALE) == ROWS
 
 
 def test_rows_and_status_are_written_together(store, monkeypatch):
     """The row of the second number is refused by the disk: then the unit is not done either."""
     unit = plan(store)[0]
-    store.claim(unit, "cpu", {})
+    store.claim(unit, "cpu", {}, CODE)
     store._db.execute(
         "CREATE TRIGGER t BEFORE INSERT ON rows WHEN NEW.number = 1 "
         "BEGIN SELECT RAISE(ABORT, 'no'); END"
@@ -156,7 +206,7 @@ def test_rows_and_status_are_written_together(store, monkeypatch):
 def test_release_makes_running_units_pending(store):
     first, second, _ = plan(store)
     run(store, first)
-    store.claim(second, "cpu", {})
+    store.claim(second, "cpu", {}, CODE)
     assert store.release() == 1
     assert statuses(store) == ["done", "pending", "pending"]
 
@@ -164,7 +214,7 @@ def test_release_makes_running_units_pending(store):
 def test_a_full_disk_is_a_sentence_and_loses_nothing(store):
     first, second, _ = plan(store)
     run(store, first)
-    store.claim(second, "cpu", {})
+    store.claim(second, "cpu", {}, CODE)
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match="is full: free some space and run the same command again"):
@@ -208,7 +258,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, store):
 @pytest.mark.parametrize("spoil", ["text", "middle", "short"])
 def test_a_damaged_file_is_left_as_it_is(tmp_path, spoil):
     with Store.open(tmp_path) as store:
-        units = plan(store, [Unit({"number": number}, 0) for number in range(200)])
+        units = plan(store, [unit_of(number) for number in range(200)])
         for unit in units[:20]:
             run(store, unit, [{"text": "x" * 2000}])
     file = tmp_path / FILE
@@ -231,6 +281,11 @@ def test_a_newer_schema_and_another_program(tmp_path):
     for door in (Store.open, Store.read):
         with pytest.raises(StoreError, match="newer Triptych .*: upgrade Triptych, or run into"):
             door(tmp_path)
+    with sqlite3.connect(tmp_path / FILE) as older:
+        older.execute("PRAGMA user_version = 1")
+    older.close()
+    with pytest.raises(StoreError, match="older Triptych, whose rows have no types"):
+        Store.open(tmp_path)
     with sqlite3.connect(tmp_path / "other.sqlite") as other:
         other.execute("CREATE TABLE songs (title TEXT)")
     other.close()

@@ -126,10 +126,12 @@ def load(path: Path) -> Evidence:
         raise EvidenceError(f"{path.name} cannot be read ({error})") from error
     except json.JSONDecodeError as error:
         raise _damaged(path, f"it is not JSON: {error}") from error
-    if isinstance(content, dict) and content.get("format", FORMAT) != FORMAT:
+    given = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
+    if given != FORMAT:
+        newer = isinstance(given, int) and given > FORMAT
+        remedy = "upgrade Triptych" if newer else "its rows have no types; export them anew"
         raise EvidenceError(
-            f"{path.name} has format {content['format']!r}, and this Triptych knows {FORMAT}: "
-            "upgrade Triptych"
+            f"{path.name} has format {given!r}, and this Triptych knows {FORMAT}: {remedy}"
         )
     _check(path, content, _FILE_FIELDS, "the file")
     if content["scale"] not in {scale.value for scale in Scale}:

@@ -209,6 +209,8 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
     )
     if run.scale == "smoke":
         empty = replace(empty, status=CODE_RUNS)
+    if not empty.done:
+        return replace(empty, missing=("finished units: 0",))
     try:
         verdict = claim.verdict(rows)
     except Exception as error:  # a judge of a user's own may raise anything

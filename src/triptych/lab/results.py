@@ -196,6 +196,9 @@ def shipped_runs(
             )
         except UserError as error:
             problems.append(f"The evidence in {path.name} is not shown: {error}.")
+        except Exception as error:  # whatever a study does with old settings
+            what = f"{type(error).__name__}: {error}"
+            problems.append(f"The evidence in {path.name} is not shown: {what}.")
         else:
             runs.append(run)
     return runs, problems

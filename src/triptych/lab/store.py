@@ -270,10 +270,10 @@ class Store:
                        finished_at = excluded.finished_at""",
                     (*_name(unit), place, unit.current, unit.seed, *cost, *texts),
                 )
-                self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
                 self._write_rows(unit, [json.dumps(row) for row in unit.rows])
 
     def _write_rows(self, unit: StoredUnit, texts: Sequence[str]) -> None:
+        self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
         self._db.executemany(
             "INSERT INTO rows (study, scale, key, number, row) VALUES (?, ?, ?, ?, ?)",
             [(*_name(unit), number, text) for number, text in enumerate(texts)],
