@@ -5,6 +5,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
+
+from triptych.core.estimates import Outcome
+from triptych.lab.cli import app
+from triptych.lab.runner import load_study
+from triptych.lab.store import Store
 
 DOCS = Path(__file__).parents[1] / "docs"
 TUTORIALS = [
@@ -31,3 +37,22 @@ def test_pictures_and_links_are_there(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_study_of_ones_own_does_what_the_page_says(tmp_path, monkeypatch):
+    """The file of the page, run at laptop scale: the claim holds, and the page shows its line."""
+    page = (DOCS / "your-own-study.md").read_text()
+    (tmp_path / "my_study.py").write_text(re.search(r"```python\n(.*?)^```$", page, re.M | re.S)[1])
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["run", "my_study.py", "--workers", "0"])
+    assert done.exit_code == 0, done.output
+    shown = re.search(r"^Your own study samples\n.*?(?=^```)", page, re.M | re.S)[0]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    printed = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert [line for line in lines if line not in printed] == []
+    study = load_study(tmp_path / "my_study.py")
+    (claim,) = study.claims
+    assert claim.verdict(claim.held_by).outcome is Outcome.HOLDS
+    assert claim.verdict(claim.refuted_by[0]).outcome is Outcome.FAILS
+    with Store.read(tmp_path / "runs") as store:
+        assert len(store.frame("samples", kind="Drawn")) == 80

@@ -118,16 +118,15 @@ def below(sentence: str, found: Estimate, limit: float, *, published: float | No
     return _estimated(sentence, found, f"< {limit:g}", holds, fails, "below", published)
 
 
-def within(sentence: str, found: Estimate, published: float, *, by: float) -> Check:
-    """HOLDS when the interval lies within `by` of the published number, FAILS when outside.
+def within(sentence: str, found: Estimate, target: float, *, by: float) -> Check:
+    """HOLDS when the interval lies within `by` of the target, FAILS when outside.
 
     Worked value: 93 ± 7.8 and [90, 95] HOLDS, [80, 84] FAILS, [84, 90] is UNDECIDED.
     """
-    low, high = published - by, published + by
+    low, high = target - by, target + by
     inside = low <= found.low and found.high <= high
     outside = found.high < low or found.low > high
-    wanted = f"{published:g} ± {by:g}"
-    return _estimated(sentence, found, wanted, inside, outside, "within", published)
+    return _estimated(sentence, found, f"{target:g} ± {by:g}", inside, outside, "within", None)
 
 
 def exactly(sentence: str, error: float, *, below: float = EXACT) -> Check:
