@@ -140,6 +140,12 @@ def test_it_does_not_depend_on_where_the_file_lies_or_what_was_run_before(folder
     assert code.fingerprint(load_study(folder / "mine.py")) == before
 
 
+def test_it_does_not_depend_on_how_the_file_is_loaded():
+    by_path = load_study(Path(toy_studies.__file__))
+    assert by_path is not toy_studies.STUDY
+    assert code.fingerprint(by_path) == code.fingerprint(toy_studies.STUDY)
+
+
 def test_every_study_of_ours_has_one_and_reaches_what_it_shares():
     found = {name: code.fingerprint(study) for name, study in find_studies().items()}
     assert all(len(text) == 12 for text in found.values())

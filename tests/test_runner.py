@@ -302,7 +302,7 @@ def test_durations_for_people():
 
 def test_without_ray_the_error_says_what_to_install(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises((ModuleNotFoundError, UserError), match="pip install"):
+    with pytest.raises(UserError, match=r"pip install 'triptych\[ray\]'"):
         run_study(toy_studies.STUDY, SMOKE, store=store, engine="ray")
     units = store.units("toy/plain", SMOKE)
     assert {unit.status for unit in units} == {"pending"}
@@ -334,7 +334,7 @@ def test_ray_gives_the_same_rows(tmp_path):
     subprocess.run(
         [sys.executable, "-c", RAY, str(TOYS), str(tmp_path / "ray")],
         check=True,
-        timeout=300,
+        timeout=600,
         capture_output=True,
     )
     expected = rows_of(tmp_path / "0", scale=Scale.LAPTOP, workers=0)
@@ -345,8 +345,11 @@ def test_ray_gives_the_same_rows(tmp_path):
     assert done == {"none", "none ", "nan"}
     assert "ArithmeticError: the numbers do not add up" in units["raises"].error
     assert units["hangs"].error == "exceeded its limit of 2 s"
-    assert units["killed"].error.startswith("worker died")
-    assert units["exits"].error.startswith("worker died")
+    for fault in ("killed", "exits"):  # a worker that ends is lost, whoever ended it
+        assert units[fault].error.startswith("worker died")
+        assert units[fault].error.endswith(
+            "tried 3 times; its worker or machine was lost each time"
+        )
 
 
 @pytest.mark.slow

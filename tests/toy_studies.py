@@ -5,6 +5,7 @@ import signal
 import sys
 import time
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 
@@ -155,4 +156,39 @@ def sharing_run(unit, bench):
 
 
 SHARING = Study("toy/sharing", "Shares.", settings(units=4), units, sharing_run, (Shared,))
+
+
+@dataclass(frozen=True)
+class GatedSettings(Settings):
+    folder: str = ""
+
+
+@dataclass(frozen=True)
+class Gated(Unit):
+    number: int
+    folder: str
+
+
+@dataclass(frozen=True)
+class Passed:
+    number: int
+
+
+def gated_units(settings):
+    return [Gated(number, settings.folder, seed=0) for number in range(4)]
+
+
+def gated_run(unit, bench):
+    """Writes down that it begins, and waits until somebody opens the gate."""
+    folder = Path(unit.folder)
+    with (folder / "begun").open("a") as begun:
+        begun.write(f"{unit.number} {os.getpid()}\n")
+    while not (folder / "open").exists():
+        time.sleep(0.05)
+    yield Passed(unit.number)
+
+
+GATED = Study(
+    "toy/gated", "Waits.", {Scale.SMOKE: GatedSettings()}, gated_units, gated_run, (Passed,)
+)
 NEEDY = replace(STUDY, name="toy/needy", needs=("no_such_module",))

@@ -1,5 +1,15 @@
-"""`python -m triptych`."""
+"""The program `triptych`; also `python -m triptych`."""
 
-from triptych.lab.cli import app
+from triptych.lab.interrupts import end_at_once
 
-app()
+
+def main() -> None:
+    """Run the command line. Ctrl-C ends it at once, unless a command has to put things in order."""
+    end_at_once()
+    from triptych.lab.cli import app
+
+    app()
+
+
+if __name__ == "__main__":
+    main()

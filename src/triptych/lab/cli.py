@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from triptych.lab.interrupts import explain_stop
 from triptych.lab.trace_command import trace
 
 if TYPE_CHECKING:
@@ -466,7 +467,7 @@ def _run(
     from triptych.lab.progress import progress_on
     from triptych.lab.runner import run_study
 
-    try:
+    with explain_stop():
         return run_study(
             chosen.study,
             scale,
@@ -481,9 +482,6 @@ def _run(
             ray_address=asked.ray_address,
             old_rows=old,
         )
-    except KeyboardInterrupt:
-        typer.echo("\nStopped. What is done is stored; the same command goes on.", err=True)
-        raise typer.Exit(130) from None
 
 
 def _what_to_do_with_old_rows(

@@ -95,7 +95,7 @@ def checkout() -> tuple[str, bool]:
 
 def _git(root: Path, *arguments: str) -> str:
     done = subprocess.run(
-        ["git", "-C", str(root), *arguments],
+        ["git", "--no-optional-locks", "-C", str(root), *arguments],
         capture_output=True,
         text=True,
         check=True,
@@ -130,9 +130,7 @@ def _reached(roots: Iterable[Any]) -> list[str]:
         text, places = _definition(source, name)
         found[source, name] = text
         waiting.extend(places)
-    return sorted(
-        f"{_stable(source.name)}:{name}\n{text}" for (source, name), text in found.items()
-    )
+    return sorted(f"{_stable(source)}:{name}\n{text}" for (source, name), text in found.items())
 
 
 _Place = tuple[_Source | None, str]  # a name at the top level of a module; WHOLE for all of it
@@ -243,9 +241,9 @@ def _own(source: _Source) -> bool:
     return not installed and not source.path.is_relative_to(Path(sys.base_prefix).resolve())
 
 
-def _stable(name: str) -> str:
-    """A file of a user's own is loaded under a name that changes with its content: left out."""
-    return "" if name.startswith(OWN_FILE) else name
+def _stable(source: _Source) -> str:
+    """A name that is the same whether a user's file is loaded by its path or imported by name."""
+    return source.name if source.name.startswith("triptych.") else source.path.stem
 
 
 # -------------------------------------------------------------------------- syntax as text

@@ -1,0 +1,98 @@
+"""Ctrl-C: when it ends the process at once, when it is raised, and when it waits.
+
+Python raises KeyboardInterrupt in the main thread, between any two steps of it. In the middle of
+an import that leaves half of a library, and the user reads of the failures of that half; in the
+middle of a callback of the interpreter it is printed and forgotten; in the middle of starting a
+process it leaves a process that nobody knows of. So the program ends at once as long as there is
+nothing to put in order, and a run is interrupted where it waits.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+EXIT_CODE = 130  # what shells report for a program that Ctrl-C ended
+
+
+def end_at_once() -> None:
+    """From now on Ctrl-C ends the process: for a program that has nothing to put in order yet."""
+    if _is_interrupted():
+        signal.signal(signal.SIGINT, _end)
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    os.write(2, b"\nStopped.\n")
+    os._exit(EXIT_CODE)
+
+
+@contextmanager
+def explain_stop() -> Iterator[None]:
+    """Ctrl-C inside is raised, and leaves as one sentence and exit code 130, not a traceback."""
+    before = signal.getsignal(signal.SIGINT)
+    if _is_interrupted():
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    except KeyboardInterrupt:
+        message = "\nStopped. What is done is stored; the same command goes on."
+        print(message, file=sys.stderr, flush=True)
+        raise SystemExit(EXIT_CODE) from None
+    finally:
+        if _is_interrupted():
+            signal.signal(signal.SIGINT, before)
+
+
+class HeldInterrupts:
+    """Ctrl-C inside waits for the end, or for the next moment when it is released.
+
+    The handler is replaced. Blocking the signal in the main thread would not do: the system gives
+    it to any other thread, and Python then interrupts the main thread nevertheless.
+    """
+
+    def __init__(self) -> None:
+        self._handler = signal.getsignal(signal.SIGINT) if _is_interrupted() else None
+        self._arrived = False
+
+    def __enter__(self) -> "HeldInterrupts":
+        self._hold()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self._release()
+        except KeyboardInterrupt as interrupt:
+            raise interrupt from None  # another Ctrl-C, or what failed because of it, is no news
+
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Ctrl-C inside, or held until now, is raised as usual."""
+        try:
+            self._release()
+            yield
+        finally:
+            self._hold()
+
+    def _hold(self) -> None:
+        if self._handler is not None:
+            signal.signal(signal.SIGINT, self._remember)
+
+    def _remember(self, number: int, frame: FrameType | None) -> None:
+        self._arrived = True
+
+    def _release(self) -> None:
+        if self._handler is None:
+            return
+        signal.signal(signal.SIGINT, self._handler)
+        if self._arrived:
+            self._arrived = False
+            signal.raise_signal(signal.SIGINT)
+
+
+def _is_interrupted() -> bool:
+    """Whether Ctrl-C interrupts this thread: not when it is ignored, nor beside the main thread."""
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    return in_main_thread and callable(signal.getsignal(signal.SIGINT))
