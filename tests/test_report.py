@@ -364,9 +364,7 @@ def test_every_check_is_a_line(page: Page):
 
 
 def test_a_remark_and_an_extension_are_said():
-    entry = Entry(
-        "wei.x", "theorem", "A title", "wei:3", remark=f"So {EVIL}", extension=True
-    )
+    entry = Entry("wei.x", "theorem", "A title", "wei:3", remark=f"So {EVIL}", extension=True)
     page = Page(render([], ledger=[entry, *LEDGER]))
     assert "So <script>" in page.text
     assert "beyond the published results" in page.text
