@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -16,7 +17,8 @@ from triptych.inference.run import VerifierError
 from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, SomeZero
 from triptych.structures.parity import HiddenParity
 from triptych.structures.uniform import Uniform
-from triptych.studies import query_complexity, query_judges
+from triptych.studies.generation.query_complexity import judge, study
+from triptych.studies.generation.query_complexity.rows import RareEven, TokenwiseLaw
 from triptych.theory import queries
 
 
@@ -274,11 +276,10 @@ def test_subsets_by_another_way():
 
 
 def test_generation_solves_subset_sum_or_fails():
-    solution, calls, asked = query_complexity.generate(Knapsack((3, 5, 2), 5), TorchRng(0))
+    solution, calls = study.generate(Knapsack((3, 5, 2), 5), TorchRng(0))
     assert solution in {(0, 1, 0), (1, 0, 1)}
     assert calls >= 3
-    assert asked == calls + 1  # one about the empty prefix
-    assert query_complexity.generate(Knapsack((4, 6), 5), TorchRng(0)) == (None, 0, 1)
+    assert study.generate(Knapsack((4, 6), 5), TorchRng(0)) == (None, 0)
 
 
 # ------------------------------------------------------------------ the study
@@ -296,50 +297,71 @@ def test_runs_are_cut_from_attempts():
             kept.append(result.complete)
             yield result
 
-    found = query_complexity.calls_until_accepted(attempts(), 30)
+    found = study.calls_until_accepted(attempts(), 30)
     hits = torch.nonzero(torch.cat(kept))[:30, 0].tolist()
     gaps = [b - a for a, b in itertools.pairwise([-1, *hits])]
     assert found == [2.0 * gap for gap in gaps]
-    estimate = mean(query_complexity.calls_until_accepted(attempts(), 400), confidence=0.9999)
+    estimate = mean(study.calls_until_accepted(attempts(), 400), confidence=0.9999)
     assert estimate.low < 8 < estimate.high
     with pytest.raises(ValueError, match="ended after 0 of 2 runs"):
-        query_complexity.calls_until_accepted(iter([]), 2)
+        study.calls_until_accepted(iter([]), 2)
 
 
 def test_too_short_strings_are_refused():
     with pytest.raises(ValueError, match="at least 2"):
-        query_complexity.units(query_complexity.QueryComplexity(depths=(1, 2)))
+        study.units(study.QueryComplexity(depths=(1, 2)))
 
 
-def test_the_printed_bound_fails_and_the_sentence_says_by_what():
-    row = query_judges._parity_row(3, expected=2.25, questions=[1.0, 2.0, 3.0, 3.0])
-    verdict = query_judges.judge_parity([row])
-    assert verdict.outcome is Outcome.FAILS
-    assert "for this oracle fails, by a factor 1.78 at D = 3" in verdict.because  # 4 / 2.25
-    assert "needs 2.25 questions (measured 2.25" in verdict.because
-    assert "such a task exists is saved by another oracle" in verdict.because
-    assert "N + ½, 4.5 at D = 3" in verdict.because  # 4 · ½ + 5/2
-    held = query_judges.judge_parity(query_judges.PARITY_HELD)
-    assert held.outcome is Outcome.HOLDS
-    assert query_judges.judge_parity(query_judges.PARITY_HELD[:2]).outcome is Outcome.UNDECIDED
+CLAIMS = {claim.id: claim for claim in judge.CLAIMS}
+
+
+def test_a_task_that_needs_as_many_questions_as_printed():
+    """The lower bound over all strategies meets the formula N (1 - q)/q + (N + 1)/2 from below."""
+    assert queries.questions_if_even_is_rare_at_least(2, 1.0, horizon=1) == 1.0
+    assert queries.questions_if_even_is_rare_at_least(2, 1.0) == 1.5  # (1 + 2) / 2: asked in turn
+    for length, probability in ((2, 0.5), (2, 2 / 3), (3, 2 / 3), (4, 2 / 3)):
+        least = queries.questions_if_even_is_rare_at_least(length, probability)
+        formula = queries.fewest_questions_if_even_is_rare(length, probability)
+        assert 0.99 * formula < least <= formula
+        shorter = queries.questions_if_even_is_rare_at_least(length, probability, horizon=6)
+        assert shorter < least
+    assert queries.questions_if_even_is_rare_at_least(4, 2 / 3) > 8
+    with pytest.raises(ValueError, match="too long"):
+        queries.questions_if_even_is_rare_at_least(5, 0.5)
+    with pytest.raises(ValueError, match="above 0"):
+        queries.questions_if_even_is_rare_at_least(3, 0.0)
+
+
+def test_our_own_mistakes_leave_the_theorem_undecided():
+    claim = CLAIMS["li.thm-3.1.1"]
+    for spoil in (
+        lambda row: replace(row, at_least=row.optimum + 1) if isinstance(row, RareEven) else row,
+        lambda row: replace(row, at_least=0.5 * row.optimum) if isinstance(row, RareEven) else row,
+        lambda row: row if isinstance(row, RareEven) else replace(row, expected=99.0),
+    ):
+        verdict = claim.verdict([spoil(row) for row in claim.held_by])
+        assert verdict.outcome is Outcome.UNDECIDED
+        assert verdict.missing
 
 
 def test_the_law_of_three_bits_by_hand():
     """110 has ¼ and the others ⅛: ¼ - 1/7 from the restricted law, which has 1/7 everywhere."""
     table, constraint = Table.of(Uniform(2, 3)), SomeZero(3)
     law = tokenwise.law(table, constraint).as_dict()
-    (row,) = query_judges.LAW_HELD
-    assert law[1, 1, 0] == pytest.approx(row["special_probability"])
+    (row,) = CLAIMS["li.prop-3.1.2"].held_by
+    assert isinstance(row, TokenwiseLaw)
+    assert law[1, 1, 0] == pytest.approx(row.special_probability)
     far = sum(max(0.0, p - 1 / 7) for p in law.values())
-    assert far == pytest.approx(row["total_variation"])
-    assert query_judges.judge_law(query_judges.LAW_HELD).outcome is Outcome.HOLDS
+    assert far == pytest.approx(row.total_variation)
 
 
 def test_one_sort_of_instances_is_not_enough():
-    for rows in (query_judges.KNAPSACK_HELD[:1], query_judges.KNAPSACK_HELD[1:]):
-        assert query_judges.judge_knapsack(rows).outcome is Outcome.UNDECIDED
+    claim = CLAIMS["li.thm-3.1.2"]
+    for rows in (claim.held_by[:1], claim.held_by[1:]):
+        assert claim.verdict(rows).outcome is Outcome.UNDECIDED
 
 
 def test_few_runs_decide_nothing():
-    row = query_judges.CALLS_HELD[0] | {"rejection_calls": [4.0, 12.0]}
-    assert query_judges.judge_calls([row]).outcome is Outcome.UNDECIDED
+    claim = CLAIMS["li.prop-3.1.1"]
+    row = replace(claim.held_by[0], rejection_calls=(4.0, 12.0))
+    assert claim.verdict([row]).outcome is Outcome.UNDECIDED

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,8 +16,10 @@ from triptych.inference import ancestral, backtracking, best_of_n, blocks, rejec
 from triptych.inference.run import Ledger, Result
 from triptych.lab.plots import to_svg
 from triptych.structures.dyck import Dyck
-from triptych.studies import who_wins, who_wins_figures
-from triptych.studies.study import Scale, Unit
+from triptych.studies.api.study import Rows, Scale
+from triptych.studies.generation.who_wins import figures
+from triptych.studies.generation.who_wins import study as who_wins
+from triptych.studies.generation.who_wins.rows import Measured
 from triptych.verifiers.noisy import Flipped
 
 
@@ -103,22 +106,23 @@ def returned(strings, length):
 def test_measures_by_hand():
     a, b, wrong = (0, 1), (2, 3), (1, 1)
     target = who_wins.Target(torch.tensor([a, b]), torch.tensor([0.5, 0.5]).double().log())
-    found = who_wins.measured(returned([a, a, None, None], 2), target)
-    assert found["accuracy"] == 0.5
-    assert found["distance"] == pytest.approx(0.5)
-    assert found["skew"] == pytest.approx(0.5)
-    assert (found["distinct"], found["returned"]) == (1, 2)
+    unit = who_wins.RunAlgorithm("rejection", 0.1, (1,), 2, 0.3, 4, seed=0)
+    found = who_wins.measured(returned([a, a, None, None], 2), target, unit, 1)
+    assert found.accuracy == 0.5
+    assert found.distance == pytest.approx(0.5)
+    assert found.skew == pytest.approx(0.5)
+    assert (found.distinct, found.returned) == (1, 2)
     # a, b, b, wrong: ½ (|¼ - ½| + |½ - ½| + ¼) = ¼; of the right ones ½ (1/6 + 1/6) = 1/6
-    found = who_wins.measured(returned([a, b, b, wrong], 2), target)
-    assert (found["accuracy"], found["returned"], found["distinct"]) == (0.75, 4, 2)
-    assert found["distance"] == pytest.approx(0.25)
-    assert found["skew"] == pytest.approx(1 / 6)
-    assert found["floor"] == pytest.approx(3 / 16)  # of 4 tosses: mean |K - 2| / 4 = ¾ / 4
-    assert found["skew_floor"] == pytest.approx(1 / 4)  # of 3 tosses: mean |K - 3/2| / 3 = ¾ / 3
+    found = who_wins.measured(returned([a, b, b, wrong], 2), target, unit, 1)
+    assert (found.accuracy, found.returned, found.distinct) == (0.75, 4, 2)
+    assert found.distance == pytest.approx(0.25)
+    assert found.skew == pytest.approx(1 / 6)
+    assert found.floor == pytest.approx(3 / 16)  # of 4 tosses: mean |K - 2| / 4 = ¾ / 4
+    assert found.skew_floor == pytest.approx(1 / 4)  # of 3 tosses: mean |K - 3/2| / 3 = ¾ / 3
     refused = returned([a, b], 2)._replace(complete=torch.tensor([True, False]))
-    assert who_wins.measured(refused, target)["accuracy"] == 0.5
-    nothing = who_wins.measured(returned([wrong, None], 2), target)
-    assert (nothing["accuracy"], nothing["distance"], nothing["skew"]) == (0.0, 1.0, None)
+    assert who_wins.measured(refused, target, unit, 1).accuracy == 0.5
+    nothing = who_wins.measured(returned([wrong, None], 2), target, unit, 1)
+    assert (nothing.accuracy, nothing.distance, nothing.skew) == (0.0, 1.0, None)
 
 
 @pytest.mark.parametrize(("probs", "n"), [((0.5, 0.5), 1), ((0.5, 0.5), 2), ((0.2, 0.3, 0.5), 5)])
@@ -139,8 +143,8 @@ def test_expected_distance_of_what_is_certain():
 
 
 def by_name(name, knob, strings=4000, error=0.2, seed=3):
-    p = {"algorithm": name, "error": error, "knobs": [knob], "length": 4, "leak": 0.3}
-    (row,) = who_wins.run(Unit({**p, "strings": strings}, seed), Bench())
+    unit = who_wins.RunAlgorithm(name, error, (knob,), 4, 0.3, strings, seed=seed)
+    (row,) = who_wins.run(unit, Bench())
     return row
 
 
@@ -187,16 +191,16 @@ def test_accuracies_are_those_of_the_exact_laws(seed):
     noisy = Flipped(model.dyck, 0.3, 0.3, seed=seed)
     for (name, knob), wanted in exact_laws(model, noisy).items():
         row = by_name(name, knob, error=0.3, seed=seed)
-        assert row["accuracy"] == pytest.approx(wanted, abs=0.04), name
+        assert row.accuracy == pytest.approx(wanted, abs=0.04), name
 
 
 def test_costs_come_from_the_ledger():
     plain = by_name("ancestral", 1, strings=10)
-    assert (plain["generator_calls"], plain["verifier_calls"]) == (4.0, 0.0)
+    assert (plain.generator_calls, plain.verifier_calls) == (4.0, 0.0)
     best = by_name("best of n", 4, strings=10)
-    assert (best["generator_calls"], best["verifier_calls"]) == (16.0, 4.0)
+    assert (best.generator_calls, best.verifier_calls) == (16.0, 4.0)
     two = by_name("blocks of 2", 4, strings=10)
-    assert (two["generator_calls"], two["verifier_calls"]) == (16.0, 8.0)
+    assert (two.generator_calls, two.verifier_calls) == (16.0, 8.0)
 
 
 @pytest.mark.parametrize("name", who_wins.ALGORITHMS)
@@ -205,36 +209,34 @@ def test_a_perfect_verifier_never_lets_a_wrong_string_pass(name):
     knob = {"VGB, leaf": 64, "VGB, node": 4, "ancestral": 1, "greedy": 1}.get(name, 32)
     row = by_name(name, knob, strings=100, error=0.0)
     if name != "ancestral":
-        assert row["accuracy"] == row["returned"] / row["strings"]
-        assert row["accuracy"] > (0.1 if name == "VGB, node" else 0.9)
-    assert row["distinct"] == 1 if name == "greedy" else 1 < row["distinct"] <= 8
+        assert row.accuracy == row.returned / row.strings
+        assert row.accuracy > (0.1 if name == "VGB, node" else 0.9)
+    assert row.distinct == 1 if name == "greedy" else 1 < row.distinct <= 8
 
 
 def test_soft_answers_go_to_walks_and_soft_particles_alone():
     soft = {name for name, algorithm in who_wins.ALGORITHMS.items() if algorithm.soft}
     assert soft == {"SMC, soft", "VGB, leaf", "VGB, node"}
     # one hard particle dies at a false no, one soft particle is the model
-    assert by_name("SMC, soft", 1)["returned"] == 4000
-    assert by_name("SMC, yes/no", 1)["returned"] < 4000
+    assert by_name("SMC, soft", 1).returned == 4000
+    assert by_name("SMC, yes/no", 1).returned < 4000
 
 
 def test_rows_do_not_depend_on_the_order_of_units():
     first, again = (by_name("rejection", 2, strings=50) for _ in range(2))
-    assert {k: v for k, v in first.items() if k != "seconds"} == {
-        k: v for k, v in again.items() if k != "seconds"
-    }
+    assert replace(first, seconds=0.0) == replace(again, seconds=0.0)
     other = by_name("rejection", 2, strings=50, seed=4)
-    assert other["accuracy"] != first["accuracy"]
+    assert other.accuracy != first.accuracy
 
 
 def test_units_are_one_for_each_algorithm_error_and_seed():
     settings = who_wins.WhoWins(seeds=3, errors=(0.0, 0.1), points=2)
     units = who_wins.units(settings)
     assert len(units) == len(who_wins.ALGORITHMS) * 2 * 3
-    assert len({unit.key for unit in units}) == len(units)
-    assert all(len(unit.parameters["knobs"]) <= 2 for unit in units)
+    assert len(set(units)) == len(units)
+    assert all(len(unit.knobs) <= 2 for unit in units)
     assert {unit.seed for unit in units} == {0, 1, 2}
-    assert set(who_wins_figures.LOOKS) == set(who_wins.ALGORITHMS)
+    assert set(figures.LOOKS) == set(who_wins.ALGORITHMS)
     for bad, sentence in (
         ({"length": 5}, "even"),
         ({"length": 12}, "from 2 to 10"),
@@ -249,19 +251,24 @@ def test_units_are_one_for_each_algorithm_error_and_seed():
 
 
 def point(algorithm, knob, calls, accuracy, *, seed=0, error=0.0, asked=1.0, distance=None):
-    return {
-        "kind": "point",
-        "algorithm": algorithm,
-        "error": error,
-        "knob": knob,
-        "seed": seed,
-        "generator_calls": calls,
-        "verifier_calls": asked,
-        "accuracy": accuracy,
-        "distance": 1 - accuracy if distance is None else distance,
-        "floor": 0.01,
-        "length": 4,
-    }
+    return Measured(
+        algorithm=algorithm,
+        error=error,
+        knob=knob,
+        seed=seed,
+        length=4,
+        strings=10,
+        returned=10,
+        accuracy=accuracy,
+        distance=1 - accuracy if distance is None else distance,
+        floor=0.01,
+        skew=None,
+        skew_floor=None,
+        distinct=1,
+        generator_calls=calls,
+        verifier_calls=asked,
+        seconds=0.0,
+    )
 
 
 ROWS = [
@@ -272,7 +279,7 @@ ROWS = [
 
 
 def test_winners_by_hand():
-    found = who_wins_figures.winners(ROWS, measure="accuracy", budgets=(10.0, 20.0, 40.0))
+    found = figures.winners(Rows(ROWS), measure="accuracy", budgets=(10.0, 20.0, 40.0))
     assert [(w.algorithm, w.knob, w.value) for w in found] == [
         ("A", 1, 0.6),
         ("B", 1, 0.8),
@@ -280,20 +287,20 @@ def test_winners_by_hand():
     ]
     assert [w.cost for w in found] == [5.0, 15.0, 30.0]
     assert all(w.tied == () for w in found)
-    closest = who_wins_figures.winners(ROWS, measure="distance", budgets=(40.0,))
+    closest = figures.winners(Rows(ROWS), measure="distance", budgets=(40.0,))
     assert [(w.algorithm, w.value) for w in closest] == [("A", 0.1)]
-    asked = who_wins_figures.winners(
-        ROWS, measure="accuracy", cost="verifier_calls", budgets=(2.0, 60.0, 1.0)
+    asked = figures.winners(
+        Rows(ROWS), measure="accuracy", cost="verifier_calls", budgets=(2.0, 60.0, 1.0)
     )
     assert [(w.budget, w.algorithm) for w in asked] == [(2.0, "B"), (60.0, "B")]
-    assert who_wins_figures.winners([], measure="accuracy", budgets=(9.0,)) == []
+    assert figures.winners(Rows(), measure="accuracy", budgets=(9.0,)) == []
     better = [*ROWS, point("greedy", 1, 1.0, 1.0)]
-    assert who_wins_figures.winners(better, measure="accuracy", budgets=(40.0,)) == found[2:]
+    assert figures.winners(Rows(better), measure="accuracy", budgets=(40.0,)) == found[2:]
 
 
 def test_equally_good_ones_are_ranked_by_cost_and_named():
     rows = [point("A", 1, 9.0, 1.0), point("B", 1, 8.0, 1.0), point("C", 1, 7.0, 0.9)]
-    (winner,) = who_wins_figures.winners(rows, measure="accuracy", budgets=(10.0,))
+    (winner,) = figures.winners(Rows(rows), measure="accuracy", budgets=(10.0,))
     assert (winner.algorithm, winner.tied) == ("B", ("A",))
 
 
@@ -305,7 +312,7 @@ def test_ties_are_paired_by_seed():
         for name, values in scores.items()
         for seed, value in enumerate(values)
     ]
-    (winner,) = who_wins_figures.winners(rows, measure="accuracy", budgets=(6.0,))
+    (winner,) = figures.winners(Rows(rows), measure="accuracy", budgets=(6.0,))
     assert (winner.algorithm, winner.tied, winner.cost) == ("A", ("C",), 6.0)
     assert winner.value == pytest.approx(0.7)
 
@@ -321,52 +328,52 @@ def test_the_sentence_joins_rates_with_the_same_winner():
         )
         for name, accuracy in scores.items()
     ]
-    told = who_wins_figures.winners(rows, measure="accuracy", budgets=(90.0,))
-    assert who_wins_figures.sentence(told, "best") == (
+    told = figures.winners(Rows(rows), measure="accuracy", budgets=(90.0,))
+    assert figures.sentence(told, "best") == (
         "the best is A or B at 0 % errors, B at 5 to 10 % and A or one of 2 others at 30 %"
     )
-    assert who_wins_figures.sentence([], "best") == "nobody is the best yet"
+    assert figures.sentence([], "best") == "nobody is the best yet"
 
 
 def test_the_figures_say_what_the_rows_say():
     settings = who_wins.STUDY.settings[Scale.SMOKE]
     names = ("ancestral", "tokenwise", "best of n")
-    units = [unit for unit in who_wins.units(settings) if unit.parameters["algorithm"] in names]
+    units = [unit for unit in who_wins.units(settings) if unit.algorithm in names]
     rows = [row for unit in units for row in who_wins.run(unit, Bench())]
     assert len(rows) == 2 * (1 + 2 + 2)
-    best, right, law = (figure(rows) for figure in who_wins.STUDY.figures)
+    best, right, law = (figure(Rows(rows)) for figure in who_wins.STUDY.figures)
     assert [len(panel.series) for panel in best.panels] == [3, 4, 4]
     line = next(s for s in best.panels[0].series if s.label == "tokenwise")
     assert line.x == (0.0, 20.0)
     assert line.y == tuple(
         100
         * max(
-            row["accuracy"]
+            row.accuracy
             for row in rows
-            if row["algorithm"] == "tokenwise"
-            and row["error"] == error
-            and row["generator_calls"] <= 16  # four strings of 4 tokens
+            if row.algorithm == "tokenwise"
+            and row.error == error
+            and row.generator_calls <= 16  # four strings of 4 tokens
         )
         for error in (0.0, 0.2)
     )
     nearest = next(s for s in best.panels[1].series if s.label == "best of n")
-    mine = [row for row in rows if row["algorithm"] == "best of n" and row["error"] == 0]
-    assert nearest.y[0] == min(row["distance"] for row in mine)
+    mine = [row for row in rows if row.algorithm == "best of n" and row.error == 0]
+    assert nearest.y[0] == min(row.distance for row in mine)
     assert [len(panel.series) for panel in right.panels] == [3, 3, 2, 2]  # nobody asks in ancestral
     assert [len(panel.series) for panel in law.panels] == [4, 4]
-    assert law.panels[0].series[-1].y[0] == rows[0]["floor"]
+    assert law.panels[0].series[-1].y[0] == rows[0].floor
     drawn = next(s for s in right.panels[0].series if s.label == "best of n")
-    mine = [row for row in rows if row["algorithm"] == "best of n" and row["error"] == 0]
-    assert drawn.y == tuple(100 * row["accuracy"] for row in mine)
+    mine = [row for row in rows if row.algorithm == "best of n" and row.error == 0]
+    assert drawn.y == tuple(100 * row.accuracy for row in mine)
     assert drawn.x == (4.0, 8.0)
-    told = who_wins_figures.winners(rows, measure="accuracy", budgets=(16.0,))
+    told = figures.winners(Rows(rows), measure="accuracy", budgets=(16.0,))
     assert best.title.startswith("Within 16 generator calls")
     assert right.title.startswith("Within 128 generator calls")
     assert all(winner.algorithm in best.title for winner in told)
     for figure in (best, right, law):
         assert to_svg(figure).startswith("<svg")
     for figure in who_wins.STUDY.figures:
-        assert to_svg(figure([])).startswith("<svg")
+        assert to_svg(figure(Rows())).startswith("<svg")
 
 
 def test_rejection_and_ancestral_agree_with_their_modules():

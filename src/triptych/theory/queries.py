@@ -22,6 +22,7 @@ D   length        N   2^(D-1), the number of secrets        ŝ   secret, D - 1 b
 """
 
 from functools import cache
+from math import inf
 from typing import NamedTuple
 
 import torch
@@ -66,10 +67,14 @@ def fewest_questions_if_even_is_rare(length: int, probability: float) -> float:
     Worked value: D = 2, q = ½: asked in turn, the two succeed at questions 1, 2, 3, 4, … with
     probability ¼, ¼, ⅛, ⅛, …: 3/4 + 7/8 + 11/16 + … = 7/2.
     """
-    if not 0 < probability <= 1:
-        raise ValueError(f"probability is {probability}; it must be above 0 and at most 1")
+    _check_even(probability)
     n = secrets(length)
     return n * (1 - probability) / probability + (n + 1) / 2
+
+
+def _check_even(probability: float) -> None:
+    if not 0 < probability <= 1:
+        raise ValueError(f"probability is {probability}; it must be above 0 and at most 1")
 
 
 def fewest_questions_by_search(length: int) -> float:
@@ -110,6 +115,40 @@ def fewest_questions_by_search(length: int) -> float:
         return min(options)
 
     return cost(frozenset(range(n)))
+
+
+def questions_if_even_is_rare_at_least(
+    length: int, probability: float, horizon: int | None = None
+) -> float:
+    """A lower bound on the fewest questions if the even bit is rare, over all strategies.
+
+    Dynamic programming on how often each secret was asked. An odd answer there makes it (1 - q)
+    times as likely; shorter questions say nothing. After `horizon` questions (five for each secret,
+    24 at least) the search ends for free, which makes the answer a bound from below.
+
+    Worked value: D = 2, q = 1, horizon 1: one question, then free: 1.
+    """
+    if length > _MOST_ENUMERATED:
+        raise ValueError(f"D = {length} is too long to go through all strategies")
+    _check_even(probability)
+    kept, n = 1 - probability, secrets(length)
+    last = max(5 * n, 24) if horizon is None else horizon
+
+    @cache
+    def cost(asked: tuple[int, ...]) -> float:
+        total = sum(kept**count for count in asked)
+        if sum(asked) == last or total == 0:
+            return 0.0
+        best = inf
+        for place, count in enumerate(asked):
+            if place and asked[place - 1] == count:
+                continue  # secrets that were asked equally often are alike
+            misses = 1 - probability * kept**count / total
+            after = tuple(sorted((*asked[:place], count + 1, *asked[place + 1 :])))
+            best = min(best, 1 + misses * (cost(after) if misses else 0.0))
+        return best
+
+    return cost((0,) * n)
 
 
 class Found(NamedTuple):

@@ -1,16 +1,22 @@
 """The figures of `who_wins`, and the winners that their titles and captions tell."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
 from triptych.core.estimates import mean
-from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.judging import rows_of
-from triptych.studies.study import Row, Rows
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.study import Rows
+from triptych.studies.generation.who_wins.rows import Measured
 
 Cost = Literal["generator_calls", "verifier_calls"]
 Measure = Literal["accuracy", "distance"]
+READ: Mapping[Cost | Measure, Callable[[Measured], float]] = {
+    "generator_calls": lambda row: row.generator_calls,
+    "verifier_calls": lambda row: row.verifier_calls,
+    "accuracy": lambda row: row.accuracy,
+    "distance": lambda row: row.distance,
+}
 
 FEW, MANY = 4, 32  # budgets of the figures, as strings of the model that they would pay for
 CALLS = {"generator_calls": "generator calls", "verifier_calls": "verifier calls"}
@@ -63,24 +69,24 @@ class Winner(NamedTuple):
     tied: tuple[str, ...]
 
 
-def points(rows: Rows, error: float, cost: Cost, measure: Measure) -> list[Point]:
+def points(rows: Rows[Measured], error: float, cost: Cost, measure: Measure) -> list[Point]:
     """Every algorithm and knob at an error rate, in the order of the rows."""
-    groups: dict[tuple[str, int], list[Row]] = {}
-    for row in rows_of(rows, "point"):
-        if row["error"] == error:
-            groups.setdefault((row["algorithm"], row["knob"]), []).append(row)
+    groups: dict[tuple[str, int], list[Measured]] = {}
+    for row in rows.of(Measured):
+        if row.error == error:
+            groups.setdefault((row.algorithm, row.knob), []).append(row)
     return [
         Point(
             *name,
-            sum(row[cost] for row in some) / len(some),
-            {row["seed"]: float(row[measure]) for row in some},
+            sum(READ[cost](row) for row in some) / len(some),
+            {row.seed: READ[measure](row) for row in some},
         )
         for name, some in groups.items()
     ]
 
 
 def winners(
-    rows: Rows,
+    rows: Rows[Measured],
     *,
     measure: Measure,
     cost: Cost = "generator_calls",
@@ -148,22 +154,22 @@ def sentence(found: Sequence[Winner], adjective: str) -> str:
     return f"the {adjective} is {listed}"
 
 
-def _calls(rows: Rows, strings: int) -> float:
+def _calls(rows: Rows[Measured], strings: int) -> float:
     """Generator calls that this many strings cost without a verifier."""
-    return float(strings * max((row["length"] for row in rows_of(rows, "point")), default=0))
+    return float(strings * max((row.length for row in rows.of(Measured)), default=0))
 
 
-def _errors(rows: Rows) -> list[float]:
-    return sorted({row["error"] for row in rows_of(rows, "point")})
+def _errors(rows: Rows[Measured]) -> list[float]:
+    return sorted({row.error for row in rows.of(Measured)})
 
 
-def _shown(rows: Rows) -> list[float]:
+def _shown(rows: Rows[Measured]) -> list[float]:
     """No errors, the middle rate and the largest."""
     errors = _errors(rows)
     return sorted({errors[0], errors[len(errors) // 2], errors[-1]}) if errors else []
 
 
-def _list(rows: Rows, measure: Measure, budget: float) -> str:
+def _list(rows: Rows[Measured], measure: Measure, budget: float) -> str:
     """The winner at every error rate with its value, and how many are level with it."""
     each = []
     for w in winners(rows, measure=measure, budgets=(budget,)):
@@ -181,13 +187,13 @@ def _series(name: str, places: Sequence[float], found: Sequence[Point], factor: 
     return Series(name, LOOKS[name], places, [factor * e.value for e in spread], low, high)
 
 
-def _floor(rows: Rows, places: Sequence[float]) -> Series:
-    floor = max(row["floor"] for row in rows_of(rows, "point"))
+def _floor(rows: Rows[Measured], places: Sequence[float]) -> Series:
+    floor = max(row.floor for row in rows.of(Measured))
     ends = [min(places), max(places)]
     return Series("exact draws", "truth", ends, [floor, floor])
 
 
-def _best_panel(rows: Rows, measure: Measure, budget: float) -> Panel:
+def _best_panel(rows: Rows[Measured], measure: Measure, budget: float) -> Panel:
     """Every algorithm's best within a budget of generator calls, against the error rate."""
     sign, factor = (1.0, 100.0) if measure == "accuracy" else (-1.0, 1.0)
     best: dict[str, dict[float, Point]] = {}
@@ -209,7 +215,7 @@ def _best_panel(rows: Rows, measure: Measure, budget: float) -> Panel:
     return Panel(series, "errors of the verifier (%)", _LABELS[measure], title)
 
 
-def _panel(rows: Rows, error: float, cost: Cost, measure: Measure) -> Panel:
+def _panel(rows: Rows[Measured], error: float, cost: Cost, measure: Measure) -> Panel:
     """Every algorithm with its knob turned up, at one error rate."""
     factor = 100.0 if measure == "accuracy" else 1.0
     found = [p for p in points(rows, error, cost, measure) if p.cost > 0]
@@ -224,7 +230,7 @@ def _panel(rows: Rows, error: float, cost: Cost, measure: Measure) -> Panel:
     return Panel(series, f"{CALLS[cost]} a string", _LABELS[measure], title, x_log=True)
 
 
-def winners_figure(rows: Rows) -> Figure:
+def winners_figure(rows: Rows[Measured]) -> Figure:
     """The best of every algorithm within a budget, against the error rate."""
     few, many = _calls(rows, FEW), _calls(rows, MANY)
     right = winners(rows, measure="accuracy", budgets=(few,))
@@ -250,7 +256,7 @@ def winners_figure(rows: Rows) -> Figure:
     )
 
 
-def accuracy_figure(rows: Rows) -> Figure:
+def accuracy_figure(rows: Rows[Measured]) -> Figure:
     """Share of right strings against calls of the generator, and of the verifier."""
     costs: tuple[Cost, Cost] = ("generator_calls", "verifier_calls")
     many = _calls(rows, MANY)
@@ -266,7 +272,7 @@ def accuracy_figure(rows: Rows) -> Figure:
     )
 
 
-def law_figure(rows: Rows) -> Figure:
+def law_figure(rows: Rows[Measured]) -> Figure:
     """Distance to the target against calls of the generator."""
     many = _calls(rows, MANY)
     told = winners(rows, measure="distance", budgets=(many,))

@@ -17,7 +17,7 @@ argmax alone buys, and as no sampler it is shown and not ranked.
 What is measured. A row that is given up counts as a wrong string. The distance to the target is
 that of the empirical law of all rows, so whatever is not balanced counts in full; `floor` is what
 as many draws of the target itself show on average. `skew` is the distance of the balanced strings
-alone. Calls are means per row asked for. The figures are in `who_wins_figures`.
+alone. Calls are means per row asked for.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,13 @@ from triptych.core.divergences import expected_distance
 from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, NextToken, Rng, Value
 from triptych.core.table import all_sequences, places
-from triptych.core.validation import check_count, check_prefix, check_probability, check_sequences
+from triptych.core.validation import (
+    UserError,
+    check_count,
+    check_prefix,
+    check_probability,
+    check_sequences,
+)
 from triptych.inference import (
     ancestral,
     backtracking,
@@ -48,8 +54,13 @@ from triptych.inference import (
 from triptych.inference.run import Result
 from triptych.inference.transforms import argmax
 from triptych.structures.dyck import Dyck
-from triptych.studies.study import Bench, Row, Scale, Settings, Study, Unit
-from triptych.studies.who_wins_figures import accuracy_figure, law_figure, winners_figure
+from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
+from triptych.studies.generation.who_wins.figures import (
+    accuracy_figure,
+    law_figure,
+    winners_figure,
+)
+from triptych.studies.generation.who_wins.rows import Measured
 from triptych.verifiers.noisy import Flipped
 
 TYPES, OPEN = (0.2, 0.8), 0.5  # of the brackets, as in the thesis
@@ -265,24 +276,32 @@ ALGORITHMS: dict[str, Algorithm] = {
 }
 
 
-def units(settings: WhoWins) -> Sequence[Unit]:
+@dataclass(frozen=True)
+class RunAlgorithm(Unit):
+    """One algorithm at one error rate, with its knob turned up."""
+
+    algorithm: str
+    error: float
+    knobs: tuple[int, ...]
+    length: int
+    leak: float
+    strings: int
+
+
+def units(settings: WhoWins) -> Sequence[RunAlgorithm]:
     """One per algorithm, error rate and seed of the verifier's noise."""
     check_count("points", settings.points, at_least=1)
     if settings.length % 2 or not 2 <= settings.length <= 10:
-        raise ValueError(f"length is {settings.length}; it must be even, and from 2 to 10")
+        raise UserError(f"length is {settings.length}; it must be even, and from 2 to 10")
     if not all(0 <= e < 0.5 for e in settings.errors):
-        raise ValueError(f"errors are {settings.errors}; rates lie between 0 and ½")
+        raise UserError(f"errors are {settings.errors}; rates lie between 0 and ½")
     return [
-        Unit(
-            {
-                "algorithm": name,
-                "error": error,
-                "knobs": list(algorithm.knobs[: settings.points]),
-                "length": settings.length,
-                "leak": settings.leak,
-                "strings": settings.strings,
-            },
-            seed,
+        RunAlgorithm.of(
+            settings,
+            algorithm=name,
+            error=error,
+            knobs=algorithm.knobs[: settings.points],
+            seed=seed,
         )
         for name, algorithm in ALGORITHMS.items()
         for error in settings.errors
@@ -290,37 +309,23 @@ def units(settings: WhoWins) -> Sequence[Unit]:
     ]
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: RunAlgorithm, bench: Bench) -> Iterable[Measured]:
     """One row for every value of the knob."""
-    p = unit.parameters
-    task, algorithm = _task(p["length"], p["leak"]), ALGORITHMS[p["algorithm"]]
-    soft = p["error"] if algorithm.soft else 0.0
-    noisy = Flipped(task.dyck, p["error"], p["error"], unit.seed, soft=soft)
-    value = tabulated_value(noisy, task.dyck.vocab_size, p["length"])
-    for knob in p["knobs"]:
-        rng = bench.rng(f"{p['algorithm']} {knob}")
-        decoder = RecomputingDecoder(task.model, p["strings"])
-        result = algorithm.run(decoder, value, p["length"], knob, rng)
-        ledger = result.ledger
-        yield {
-            "kind": "point",
-            "algorithm": p["algorithm"],
-            "error": p["error"],
-            "knob": knob,
-            "seed": unit.seed,
-            "length": p["length"],
-            "strings": p["strings"],
-            **measured(result, task.target),
-            "generator_calls": float(ledger.generator_calls.double().mean()),
-            "verifier_calls": float(ledger.verifier_calls.double().mean()),
-            "seconds": ledger.seconds,
-        }
+    task, algorithm = _task(unit.length, unit.leak), ALGORITHMS[unit.algorithm]
+    soft = unit.error if algorithm.soft else 0.0
+    noisy = Flipped(task.dyck, unit.error, unit.error, unit.seed, soft=soft)
+    value = tabulated_value(noisy, task.dyck.vocab_size, unit.length)
+    for knob in unit.knobs:
+        rng = bench.rng(f"{unit.algorithm} {knob}")
+        decoder = RecomputingDecoder(task.model, unit.strings)
+        result = algorithm.run(decoder, value, unit.length, knob, rng)
+        yield measured(result, task.target, unit, knob)
 
 
 # ------------------------------------------------------------------ what is measured
 
 
-def measured(result: Result, target: Target) -> Row:
+def measured(result: Result, target: Target, unit: RunAlgorithm, knob: int) -> Measured:
     """Accuracy, distances and distinct balanced strings of a batch.
 
     Worked value: of two strings that should be alike, rows that are the first, the first, nothing
@@ -333,21 +338,30 @@ def measured(result: Result, target: Target) -> Row:
     counts = torch.bincount(balanced, minlength=len(index)).double()
     probs, n, good = target.log_probs.exp(), len(found), len(balanced)
     outside = (n - good) / n
-    skew = None if good == 0 else float(0.5 * (counts / good - probs).abs().sum())
-    return {
-        "returned": int(result.complete.sum()),
-        "accuracy": good / n,
-        "distance": float(0.5 * ((counts / n - probs).abs().sum() + outside)),
-        "floor": expected_distance(probs, n),
-        "skew": skew,
-        "skew_floor": None if good == 0 else expected_distance(probs, good),
-        "distinct": int((counts > 0).sum()),
-    }
+    ledger = result.ledger
+    return Measured(
+        algorithm=unit.algorithm,
+        error=unit.error,
+        knob=knob,
+        seed=unit.seed,
+        length=unit.length,
+        strings=unit.strings,
+        returned=int(result.complete.sum()),
+        accuracy=good / n,
+        distance=float(0.5 * ((counts / n - probs).abs().sum() + outside)),
+        floor=expected_distance(probs, n),
+        skew=float(0.5 * (counts / good - probs).abs().sum()) if good else None,
+        skew_floor=expected_distance(probs, good) if good else None,
+        distinct=int((counts > 0).sum()),
+        generator_calls=float(ledger.generator_calls.double().mean()),
+        verifier_calls=float(ledger.verifier_calls.double().mean()),
+        seconds=ledger.seconds,
+    )
 
 
 STUDY = Study(
     name="who_wins",
-    about="Which guided algorithm wins, at which error rate of its verifier and budget of calls?",
+    question="Which guided algorithm wins, at which errors of its verifier and budget of calls?",
     settings={
         Scale.SMOKE: WhoWins(seeds=1, length=4, errors=(0.0, 0.2), strings=40, points=2),
         Scale.LAPTOP: WhoWins(),
@@ -355,5 +369,6 @@ STUDY = Study(
     },
     units=units,
     run=run,
+    rows=(Measured,),
     figures=[winners_figure, accuracy_figure, law_figure],
 )

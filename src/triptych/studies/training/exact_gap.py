@@ -14,14 +14,15 @@ import torch
 
 from triptych.core.estimates import mean
 from triptych.core.protocols import Structure
+from triptych.core.validation import UserError
 from triptych.models.language_models import CausalLM, MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.dyck import Dyck
 from triptych.structures.hmm import HMM
 from triptych.structures.ising import Ising
-from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.training.loop import Recipe, fit, gap_meter
 from triptych.training.objectives import Objective, masked, next_token
 
@@ -60,7 +61,7 @@ class ExactGap(Settings):
                 if value not in known:
                     near = difflib.get_close_matches(value, known, n=1)
                     hint = f"; did you mean {near[0]!r}?" if near else ""
-                    raise ValueError(f"{name} has {value!r}, none of {', '.join(known)}{hint}")
+                    raise UserError(f"{name} has {value!r}, none of {', '.join(known)}{hint}")
 
 
 def truth(name: str) -> Structure:
@@ -77,23 +78,42 @@ def truth(name: str) -> Structure:
             raise ValueError(f"structure is {name!r}; it must be one of {', '.join(STRUCTURES)}")
 
 
-def units(settings: ExactGap) -> Sequence[Unit]:
+@dataclass(frozen=True)
+class TrainNetwork(Unit):
+    """One network: what it learns, how, and its size."""
+
+    structure: str
+    mode: str
+    target: str
+    steps: int
+    batch: int
+    width: int
+    layers: int
+    heads: int
+    learning_rate: float
+    measurements: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The gap of a network at one step, in nats: loss = bayes_loss + kl."""
+
+    structure: str
+    mode: str
+    target: str
+    seed: int
+    step: int
+    loss: float
+    bayes_loss: float
+    kl: float
+    training_seconds: float
+
+
+def units(settings: ExactGap) -> Sequence[TrainNetwork]:
     """One trained network each."""
-    common = {
-        name: getattr(settings, name)
-        for name in (
-            "steps",
-            "batch",
-            "width",
-            "layers",
-            "heads",
-            "learning_rate",
-            "measurements",
-            "rows",
-        )
-    }
     return [
-        Unit({"structure": structure, "mode": mode, "target": target, **common}, seed)
+        TrainNetwork.of(settings, structure=structure, mode=mode, target=target, seed=seed)
         for structure in settings.structures
         for mode in settings.modes
         for target in settings.targets
@@ -101,12 +121,11 @@ def units(settings: ExactGap) -> Sequence[Unit]:
     ]
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: TrainNetwork, bench: Bench) -> Iterable[Measured]:
     """Train one network and yield the gap at every measurement."""
-    p = unit.parameters
-    structure = truth(p["structure"])
+    structure = truth(unit.structure)
     structure = structure if bench.device == "cpu" else structure.to(bench.device)  # pyright: ignore[reportAttributeAccessIssue]
-    causal = p["mode"] == "next_token"
+    causal = unit.mode == "next_token"
 
     def objective(exact: bool) -> Objective:
         target = structure if exact else None
@@ -117,61 +136,64 @@ def run(unit: Unit, bench: Bench) -> Iterable[Row]:
     shape = Shape(
         vocab_size=structure.vocab_size + 1,
         length=structure.length + 1,
-        width=p["width"],
-        layers=p["layers"],
-        heads=p["heads"],
+        width=unit.width,
+        layers=unit.layers,
+        heads=unit.heads,
         causal=causal,
     )
     net = Transformer(shape, seed=unit.seed, device=bench.device)
     model = CausalLM(net) if causal else MaskedLM(net)
     recipe = Recipe(
-        steps=p["steps"],
-        batch=p["batch"],
-        learning_rate=p["learning_rate"],
-        warmup=max(1, p["steps"] // 20),
+        steps=unit.steps,
+        batch=unit.batch,
+        learning_rate=unit.learning_rate,
+        warmup=max(1, unit.steps // 20),
         decay="cosine",
         clip=1.0,
-        meter_every=max(1, p["steps"] // p["measurements"]),
+        meter_every=max(1, unit.steps // unit.measurements),
     )
-    held_out = structure.sample(p["rows"], bench.rng("held out"))
+    held_out = structure.sample(unit.rows, bench.rng("held out"))
     started = time.perf_counter()
     history = fit(
         model,
         structure.sample,
-        objective(p["target"] == "exact"),
+        objective(unit.target == "exact"),
         recipe,
         bench.rng("training"),
         meter=gap_meter(objective(True), held_out),
     )
     seconds = time.perf_counter() - started
     for step, gap in history.gaps:
-        yield {
-            "structure": p["structure"],
-            "mode": p["mode"],
-            "target": p["target"],
-            "seed": unit.seed,
-            "step": step,
-            "loss": gap.loss,
-            "bayes_loss": gap.bayes_loss,
-            "kl": gap.kl,
-            "training_seconds": seconds,
-        }
+        yield Measured(
+            structure=unit.structure,
+            mode=unit.mode,
+            target=unit.target,
+            seed=unit.seed,
+            step=step,
+            loss=gap.loss,
+            bayes_loss=gap.bayes_loss,
+            kl=gap.kl,
+            training_seconds=seconds,
+        )
 
 
-def _curve(rows: Rows, structure: str, mode: str, target: str) -> tuple[list, list, list, list]:
+def _curve(
+    rows: Rows[Measured], structure: str, mode: str, target: str
+) -> tuple[list[int], list[float], list[float], list[float]]:
+    """Steps, means of the KL over seeds and their intervals, cut at a factor of 10."""
     mine = [
         row
-        for row in rows
-        if (row["structure"], row["mode"], row["target"]) == (structure, mode, target)
+        for row in rows.of(Measured)
+        if (row.structure, row.mode, row.target) == (structure, mode, target)
     ]
-    steps = sorted({row["step"] for row in mine})
-    found = [mean([row["kl"] for row in mine if row["step"] == step]) for step in steps]
+    steps = sorted({row.step for row in mine})
+    found = [mean([row.kl for row in mine if row.step == step]) for step in steps]
     low = [max(e.low, e.value / 10) if e.n > 1 else e.value for e in found]
     high = [min(e.high, e.value * 10) if e.n > 1 else e.value for e in found]
     return steps, [e.value for e in found], low, high
 
 
-def _figure(rows: Rows, mode: str, title: str) -> Figure:
+def _figure(rows: Rows[Measured], mode: str, title: str) -> Figure:
     kinds: dict[str, Kind] = {"exact": "ours", "sampled": "control"}
     panels = []
     for structure in STRUCTURES:
@@ -193,25 +215,25 @@ def _figure(rows: Rows, mode: str, title: str) -> Figure:
     )
 
 
-def causal_figure(rows: Rows) -> Figure:
+def causal_figure(rows: Rows[Measured]) -> Figure:
     return _figure(
         rows,
         "next_token",
-        "Causal networks approach the exact next-token law, from exact and from sampled targets",
+        "Distance of causal networks to the exact next-token law while they train",
     )
 
 
-def masked_figure(rows: Rows) -> Figure:
+def masked_figure(rows: Rows[Measured]) -> Figure:
     return _figure(
         rows,
         "masked",
-        "Masked networks approach the exact conditionals, from exact and from sampled targets",
+        "Distance of masked networks to the exact conditionals while they train",
     )
 
 
 STUDY = Study(
     name="exact_gap",
-    about="How far is a trained network from the truth, and do exact targets bring it closer?",
+    question="How far is a trained network from the truth, and do exact targets bring it closer?",
     settings={
         Scale.SMOKE: ExactGap(
             steps=6, batch=8, width=16, layers=1, heads=2, measurements=2, rows=16
@@ -223,5 +245,6 @@ STUDY = Study(
     },
     units=units,
     run=run,
+    rows=(Measured,),
     figures=[causal_figure, masked_figure],
 )

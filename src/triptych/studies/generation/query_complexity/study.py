@@ -2,11 +2,10 @@
 
 Theorem 3.1.1: searchers for a hidden string, against the best possible one. Theorem 3.1.2: subset
 sum solved by constrained generation. Proposition 3.1.1: calls of rejection and of tokenwise
-rejection. Proposition 3.1.2: the law that tokenwise rejection has. The judges and figures are in
-`query_judges`.
+rejection. Proposition 3.1.2: the law that tokenwise rejection has.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,18 +17,35 @@ from triptych.core.divergences import total_variation
 from triptych.core.protocols import NextToken, Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
+from triptych.core.validation import UserError
 from triptych.inference import rejection, tokenwise
 from triptych.inference.run import Result
 from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, SomeZero, restricted
 from triptych.structures.parity import HiddenParity
 from triptych.structures.uniform import Uniform
-from triptych.studies import query_judges as judges
-from triptych.studies.study import Bench, Claim, Row, Scale, Settings, Study, Unit
+from triptych.studies.api.study import Bench, Scale, Settings, Study
+from triptych.studies.generation.query_complexity.figures import FIGURES
+from triptych.studies.generation.query_complexity.judge import CLAIMS
+from triptych.studies.generation.query_complexity.rows import (
+    AskHidden,
+    Calls,
+    Enumerate,
+    Hidden,
+    HitZeros,
+    LeastQuestions,
+    QueryUnit,
+    RareEven,
+    Row,
+    SolveSums,
+    SubsetSum,
+    TokenwiseLaw,
+)
 from triptych.theory import queries
 
 TRIES = 3  # of the last bit, before tokenwise rejection starts anew
 _BATCH = 16_384  # attempts side by side
 _SEARCHED = 4  # the longest D whose strategies are all gone through
+RARE = 2 / 3  # how often the bit after the hidden string is even, in the task that needs 2^(D-1)
 
 
 @dataclass(frozen=True)
@@ -51,51 +67,38 @@ class QueryComplexity(Settings):
     weights: int = 12
 
 
-def units(settings: QueryComplexity) -> Sequence[Unit]:
+def units(settings: QueryComplexity) -> Sequence[QueryUnit]:
     """One per statement and length; subset sum also per seed."""
     if min(settings.depths) < 2:
-        raise ValueError(f"depths are {settings.depths}; they must be at least 2")
-    found = []
+        raise UserError(f"depths are {settings.depths}; they must be at least 2")
+    found: list[QueryUnit] = []
     for depth in settings.depths:
         found += [
-            Unit(
-                {
-                    "kind": "parity",
-                    "depth": depth,
-                    "runs": settings.runs,
-                    "secrets": settings.secrets,
-                },
-                0,
-            ),
-            Unit({"kind": "queries", "depth": depth, "runs": settings.runs}, 0),
-            Unit({"kind": "law", "depth": depth}, 0),
+            AskHidden(depth, settings.runs, settings.secrets, seed=0),
+            HitZeros(depth, settings.runs, seed=0),
+            Enumerate(depth, seed=0),
         ]
         found += [
-            Unit(
-                {
-                    "kind": "knapsack",
-                    "depth": depth,
-                    "instances": settings.instances,
-                    "weights": settings.weights,
-                },
-                seed,
-            )
+            SolveSums(depth, settings.instances, settings.weights, seed=seed)
             for seed in range(settings.seeds)
         ]
-    return found
+    return [*found, *(LeastQuestions(depth, seed=0) for depth in settings.depths)]
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
-    """Dispatch on the statement; every row carries its kind, the length and the seed."""
-    gather: dict[str, Callable[[Unit, TorchRng], Iterable[Row]]] = {
-        "parity": _parity,
-        "knapsack": _knapsack,
-        "queries": _queries,
-        "law": _law,
-    }
-    kind, rng = unit.parameters["kind"], TorchRng(bench.rng("queries").seed)
-    for row in gather[kind](unit, rng):
-        yield {"kind": kind, "depth": unit.parameters["depth"], "seed": unit.seed, **row}
+def run(unit: QueryUnit, bench: Bench) -> Iterable[Row]:
+    """What one length says about its statement."""
+    rng = TorchRng(bench.rng("queries").seed)
+    match unit:
+        case AskHidden():
+            yield from _hidden(unit, rng)
+        case LeastQuestions():
+            yield _rare(unit)
+        case HitZeros():
+            yield _calls(unit, rng)
+        case Enumerate():
+            yield _law(unit)
+        case SolveSums():
+            yield from _subset_sums(unit, rng)
 
 
 # ------------------------------------------------------------------ runs from attempts
@@ -144,13 +147,12 @@ def _tokenwise_attempts(
 # ------------------------------------------------------------------ Theorem 3.1.1
 
 
-def _parity(unit: Unit, rng: TorchRng) -> Iterable[Row]:
+def _hidden(unit: AskHidden, rng: TorchRng) -> Iterator[Hidden]:
     """Questions of five algorithms that find the even string, averaged over the secret."""
-    depth, runs = unit.parameters["depth"], unit.parameters["runs"]
+    depth, runs = unit.depth, unit.runs
     n, verifier = queries.secrets(depth), EvenParity(depth)
     every = all_sequences(2, depth - 1)
-    few = n > unit.parameters["secrets"]
-    met = _uniform_bits(unit.parameters["secrets"], depth - 1, rng) if few else every
+    met = _uniform_bits(unit.secrets, depth - 1, rng) if n > unit.secrets else every
     hidden = HiddenParity(met[0])  # as good as any other for an algorithm that draws uniformly
 
     def asked(secret: Int[Tensor, " bits"], orders: Int[Tensor, "runs secrets bits"]) -> list:
@@ -183,14 +185,18 @@ def _parity(unit: Unit, rng: TorchRng) -> Iterable[Row]:
     }
     searched = queries.fewest_questions_by_search(depth) if depth <= _SEARCHED else None
     for algorithm, (expected, questions) in measured.items():
-        yield {
-            "algorithm": algorithm,
-            "expected": expected,
-            "questions": questions,
-            "printed": float(n),
-            "optimum": optimum,
-            "searched": searched,
-        }
+        yield Hidden(depth, algorithm, expected, tuple(questions), float(n), optimum, searched)
+
+
+def _rare(unit: LeastQuestions) -> RareEven:
+    """A task that does need 2^(D-1) questions: the oracle is even after ŝ two times in three."""
+    searched = unit.depth <= _SEARCHED
+    return RareEven(
+        depth=unit.depth,
+        probability=RARE,
+        optimum=queries.fewest_questions_if_even_is_rare(unit.depth, RARE),
+        at_least=queries.questions_if_even_is_rare_at_least(unit.depth, RARE) if searched else None,
+    )
 
 
 def _uniform_bits(rows: int, bits: int, rng: Rng) -> Int[Tensor, "rows bits"]:
@@ -201,14 +207,11 @@ def _uniform_bits(rows: int, bits: int, rng: Rng) -> Int[Tensor, "rows bits"]:
 # ------------------------------------------------------------------ Theorem 3.1.2
 
 
-def _knapsack(unit: Unit, rng: TorchRng) -> Iterable[Row]:
+def _subset_sums(unit: SolveSums, rng: TorchRng) -> Iterator[SubsetSum]:
     """Subset sum by constrained generation, and by trying all subsets."""
-    depth, most = (
-        unit.parameters["depth"],
-        2 ** min(unit.parameters["depth"], unit.parameters["weights"]),
-    )
+    depth, most = unit.depth, 2 ** min(unit.depth, unit.weights)
     weight = torch.full((1, most), 1 / most, dtype=torch.float64).log()
-    for number in range(2 * unit.parameters["instances"]):
+    for number in range(2 * unit.instances):
         weights = (rng.categorical(weight, torch.zeros(depth, dtype=torch.long)) + 1).tolist()
         if number % 2 == 0:  # planted: some subset has this sum
             chosen = _uniform_bits(1, depth, rng)[0].tolist()
@@ -218,70 +221,68 @@ def _knapsack(unit: Unit, rng: TorchRng) -> Iterable[Row]:
             capacity = int(rng.categorical(sums)[0]) + 1
         instance = Knapsack(tuple(weights), capacity)
         solutions = queries.subsets_with_sum(instance.weights, capacity)
-        answer, calls, asked = generate(instance, rng)
-        yield {
-            "planted": number % 2 == 0,
-            "solvable": len(solutions) > 0,
-            "answered": answer is not None,
-            "right": answer is None or answer in {tuple(x) for x in solutions.tolist()},
-            "calls": float(calls),
-            "verifier_questions": float(asked),
-            "membership_operations": float(2 * depth),  # D products, D - 1 sums, a comparison
-            "rejection_calls": depth * 2**depth / len(solutions) if len(solutions) else None,
-        }
+        answer, calls = generate(instance, rng)
+        yield SubsetSum(
+            depth=depth,
+            solvable=len(solutions) > 0,
+            answered=answer is not None,
+            right=answer is None or answer in {tuple(x) for x in solutions.tolist()},
+            calls=calls,
+            membership_operations=2 * depth,  # D products, D - 1 sums, a comparison
+            rejection_calls=depth * 2**depth / len(solutions) if len(solutions) else None,
+        )
 
 
-def generate(instance: Knapsack, rng: Rng) -> tuple[tuple[int, ...] | None, int, int]:
-    """An element of A, or None for FAIL; with the calls of the model and of the verifier.
+def generate(instance: Knapsack, rng: Rng) -> tuple[tuple[int, ...] | None, int]:
+    """An element of A, or None for FAIL; with the calls of the model.
 
     Definition 3.1.2 by tokenwise rejection on uniform bits: the process verifier is asked about the
     empty prefix first, and then about every drawn token.
     """
     if not bool(instance.completable(torch.zeros((1, 0), dtype=torch.long))[0]):
-        return None, 0, 1
+        return None, 0
     decoder = RecomputingDecoder(Uniform(2, instance.length), 1)
     result = tokenwise.sample(decoder, instance, length=instance.length, rng=rng)
-    ledger = result.ledger
-    asked = int(ledger.verifier_calls[0]) + 1
-    return result.completions()[0], int(ledger.generator_calls[0]), asked
+    return result.completions()[0], int(result.ledger.generator_calls[0])
 
 
 # ------------------------------------------------------------------ Propositions 3.1.1 and 3.1.2
 
 
-def _queries(unit: Unit, rng: TorchRng) -> Iterable[Row]:
+def _calls(unit: HitZeros, rng: TorchRng) -> Calls:
     """Calls of the model until {0^D} is hit, by rejection and token by token."""
-    depth, runs = unit.parameters["depth"], unit.parameters["runs"]
+    depth, runs = unit.depth, unit.runs
     lm, constraint = Uniform(2, depth), AllZeros(depth)
     table = Table.of(lm)
-    yield {
-        "rejection_calls": calls_until_accepted(
-            _rejection_attempts(lm, constraint, rng, runs), runs
+    return Calls(
+        depth=depth,
+        rejection_calls=tuple(
+            calls_until_accepted(_rejection_attempts(lm, constraint, rng, runs), runs)
         ),
-        "tokenwise_calls": calls_until_accepted(
-            _tokenwise_attempts(lm, constraint, rng, runs, None), runs
+        tokenwise_calls=tuple(
+            calls_until_accepted(_tokenwise_attempts(lm, constraint, rng, runs, None), runs)
         ),
-        "rejection_expected": queries.rejection_calls(table, constraint),
-        "tokenwise_expected": queries.tokenwise_calls(table, constraint),
-    }
+        rejection_expected=queries.rejection_calls(table, constraint),
+        tokenwise_expected=queries.tokenwise_calls(table, constraint),
+    )
 
 
-def _law(unit: Unit, rng: TorchRng) -> Iterable[Row]:
+def _law(unit: Enumerate) -> TokenwiseLaw:
     """The exact law of tokenwise rejection on "at least one 0" against the restricted law."""
-    depth = unit.parameters["depth"]
-    base, constraint = Table.of(Uniform(2, depth)), SomeZero(depth)
+    base, constraint = Table.of(Uniform(2, unit.depth)), SomeZero(unit.depth)
     law, target = tokenwise.law(base, constraint), restricted(base, constraint)
-    special = torch.tensor([[1] * (depth - 1) + [0]])
-    yield {
-        "special_probability": float(law.log_prob(special).exp()),
-        "restricted_probability": float(target.log_prob(special).exp()),
-        "total_variation": float(total_variation(law.log_probs, target.log_probs)),
-    }
+    special = torch.tensor([[1] * (unit.depth - 1) + [0]])
+    return TokenwiseLaw(
+        depth=unit.depth,
+        special_probability=float(law.log_prob(special).exp()),
+        restricted_probability=float(target.log_prob(special).exp()),
+        total_variation=float(total_variation(law.log_probs, target.log_probs)),
+    )
 
 
 STUDY = Study(
     name="query_complexity",
-    about="How many questions does constrained generation need, with and without a verifier?",
+    question="How many questions does constrained generation need, with and without a verifier?",
     settings={
         Scale.SMOKE: QueryComplexity(seeds=1, depths=(2, 3, 4), runs=150, instances=5),
         Scale.LAPTOP: QueryComplexity(),
@@ -291,23 +292,7 @@ STUDY = Study(
     },
     units=units,
     run=run,
-    claims=[
-        Claim(
-            "li.thm-3.1.1", judges.judge_parity, judges.PARITY_REFUTED, held_by=judges.PARITY_HELD
-        ),
-        Claim(
-            "li.thm-3.1.2",
-            judges.judge_knapsack,
-            judges.KNAPSACK_REFUTED,
-            held_by=judges.KNAPSACK_HELD,
-        ),
-        Claim("li.prop-3.1.1", judges.judge_calls, judges.CALLS_REFUTED, held_by=judges.CALLS_HELD),
-        Claim("li.prop-3.1.2", judges.judge_law, judges.LAW_REFUTED, held_by=judges.LAW_HELD),
-    ],
-    figures=[
-        judges.parity_figure,
-        judges.knapsack_figure,
-        judges.calls_figure,
-        judges.law_figure,
-    ],
+    rows=(Hidden, RareEven, SubsetSum, Calls, TokenwiseLaw),
+    claims=CLAIMS,
+    figures=FIGURES,
 )

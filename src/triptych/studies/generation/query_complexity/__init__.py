@@ -1,0 +1,1 @@
+"""How many questions constrained generation needs [li, 3.1]."""

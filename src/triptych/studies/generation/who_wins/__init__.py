@@ -1,0 +1,1 @@
+"""Which guided algorithm wins, on one task whose truth is known."""

@@ -1,0 +1,1 @@
+"""What training does, on structures whose truth is known."""
