@@ -79,8 +79,9 @@ def slope_moments(
         weights.append(truth * chance)
     weight, slope = torch.cat(weights), torch.cat(slopes)
     mu = weight @ slope
-    away = slope - mu
-    return mu, (weight @ away**2).sqrt(), weight @ away.abs() ** 3
+    away = (slope - mu).abs()
+    square = away * away
+    return mu, (weight @ square).sqrt(), weight @ square.mul_(away)
 
 
 class Between(NamedTuple):

@@ -93,7 +93,7 @@ def _left_out(rows: Sequence[MaskedTraining] | Sequence[Step]) -> list[Check]:
     """Models whose whitened matrices have too few digits left."""
     left = {(row.model, row.seed) for row in rows if not row.condition <= CONDITION}
     sentence = f"models left out, condition of the information above {CONDITION:g}"
-    return [shown(sentence, len(left))] if left else []
+    return [shown(sentence, float(len(left)))] if left else []
 
 
 def judge_bound(rows: Rows[Row]) -> Verdict:

@@ -213,7 +213,6 @@ class Tensorised:
     points         parameters θ
     over_largest   largest KL(p, p_θ) / (C L), with a proved upper bound of C_AT for C
     over_smallest  the same with a lower bound of C_AT that a law attains
-    held           points at which the second is at most 1
     """
 
     model: str
@@ -223,7 +222,6 @@ class Tensorised:
     points: int
     over_largest: float
     over_smallest: float
-    held: int
 
 
 Row = (

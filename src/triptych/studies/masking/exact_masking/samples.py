@@ -145,8 +145,8 @@ def tensorised_losses(
 ) -> Iterator[Tensorised]:
     """KL(p, p_θ) against C_AT(p_θ) times the masked loss, for the truth p and for empirical laws.
 
-    At random θ. C_AT lies between the Poincaré constant, or what a search attains where that is
-    not enough, and a proved bound.
+    At random θ. C_AT lies between what a law attains (one near p_θ, a point mass, or where these
+    are not enough what a search finds) and a proved bound.
     """
     family = family_named(model, seed)
     masks = law_named(law, family.length)
@@ -156,8 +156,10 @@ def tensorised_losses(
         away = torch.randn(len(family.names), generator=generator, dtype=torch.float64)
         learned = family.table_log_probs(family.theta + SPREAD * away)
         dynamics = BlockDynamics(Table(family.vocab_size, family.length, learned), masks)
-        lower = poincare_constant(dynamics)
-        upper = lower * tensorisation.comparison(float(dynamics.stationary.min()))
+        constant = poincare_constant(dynamics)
+        probs = dynamics.stationary
+        upper = constant * tensorisation.comparison(float(probs[probs > 0].min()))
+        lower = max(constant, float(tensorisation.point_mass_ratios(dynamics).max()))
         laws: dict[int | None, Tensor] = {None: family.table.log_probs.exp()}
         for n in sequences:
             drawn = bench.rng(f"{model}, {law}, {n}, {point}").seed
@@ -183,7 +185,6 @@ def tensorised_losses(
             points=points,
             over_largest=largest([most for most, _ in found]),
             over_smallest=largest([least for _, least in found]),
-            held=sum(least <= 1 for _, least in found),
         )
 
 

@@ -33,7 +33,7 @@ from triptych.studies.masking.exact_masking.samples import (
 )
 from triptych.studies.masking.models import DRAWN
 
-LIMITS = (100, 10**4, 10**6, 10**8, 10**12)  # n of the laws that are bounded and not drawn
+LIMITS = (100, 10**4, 10**8, 10**12)  # n of the laws that are bounded and not drawn
 LAWS = ("size 1", "size 2", "independent 0.3")  # of the normal limit, before those that look at x
 
 
@@ -78,12 +78,12 @@ class ExactMasking(Settings):
     sizes: tuple[int, ...] = (1_000, 10_000, 100_000, 1_000_000)
     narrow: tuple[str, ...] = ("chain 2 0.1",)
     narrow_sizes: tuple[int, ...] = (10_000, 100_000)
-    repeats: int = 100
+    repeats: int = 150
     normal: tuple[str, ...] = ("chain 3 0.5", "clique 4 0.3", "table 2 2")
     normal_sizes: tuple[int, ...] = (1_000, 1_000_000)
     estimates: int = 20_000
     tensorised: tuple[str, ...] = ("chain 2 0.4", "chain 3 0.5", "hmm 2", "table 2 3")
-    tensorised_points: int = 50
+    tensorised_points: int = 20
     first_seed: int = 0
 
 

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from triptych.core.estimates import Estimate, mean
 from triptych.studies.api.study import Rows
+from triptych.studies.api.summaries import scaled
 from triptych.studies.masking.masking_more.rows import Fitted, Row
 
 PUBLISHED_REPEATS = 10
@@ -34,11 +35,12 @@ def limits(rows: Rows[Row], coupling: float, masks: str) -> dict[int, float]:
 def complete(errors: Errors) -> dict[int, list[float]]:
     """The data sets that have an estimate for every k.
 
-    Those left out would have counted against the k without an estimate, mostly k = 1.
+    Those left out would have counted against the k without an estimate, mostly k = 1. A nan is no
+    number to average; a verdict does not hold where a row has one.
     """
     whole: dict[int, list[float]] = {k: [] for k in errors}
     for together in zip(*errors.values(), strict=True):
-        known = [error for error in together if error is not None]
+        known = [error for error in together if error is not None and not math.isnan(error)]
         if len(known) == len(together):
             for k, error in zip(errors, known, strict=True):
                 whole[k].append(error)
@@ -50,7 +52,7 @@ def limit_ratios(rows: Rows[Row], coupling: float, n: int) -> dict[int, Estimate
     whole, limit = complete(errors_by_size(rows, coupling, "one")[n]), limits(rows, coupling, "one")
     confidence = 1 - 0.05 / len(whole)
     return {
-        k: mean([n * error / limit[k] for error in column], confidence=confidence)
+        k: scaled(mean(column, confidence=confidence), n / limit[k])
         for k, column in sorted(whole.items())
     }
 

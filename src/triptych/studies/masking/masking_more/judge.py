@@ -106,7 +106,7 @@ def _beside(rows: Rows[Row], coupling: float, sizes: Sequence[int]) -> list[Chec
     for same, label in ((True, "the same data for every k"), (False, "data of its own for each")):
         found = [in_published_order(by_size[n], same=same) for n in sizes]
         ordered, experiments = (sum(counts) for counts in zip(*found, strict=True))
-        share = scaled(proportion(ordered, experiments), 100)
+        share = scaled(proportion(ordered, experiments), 100.0)
         checks.append(shown(f"ten data sets show the whole order, {label}, %", share))
     every = errors_by_size(rows, coupling, "all").get(last)
     if every:
