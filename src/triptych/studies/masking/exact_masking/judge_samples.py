@@ -93,7 +93,8 @@ def _worst(found: Sequence[Estimate], limit: float) -> Estimate:
 
 
 def _settings(rows: Sequence[Bounded], reading: str) -> int:
-    return len({(row.model, row.law, row.n) for row in rows if row.reading == reading})
+    mine = [row for row in rows if row.reading == reading]
+    return len({(row.model, row.law, row.n, row.radius) for row in mine})
 
 
 def _empty(rows: Sequence[Bounded]) -> int:

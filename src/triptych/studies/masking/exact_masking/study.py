@@ -83,7 +83,7 @@ class ExactMasking(Settings):
     normal_sizes: tuple[int, ...] = (1_000, 1_000_000)
     estimates: int = 20_000
     tensorised: tuple[str, ...] = ("chain 2 0.4", "chain 3 0.5", "hmm 2", "table 2 3")
-    tensorised_points: int = 20
+    tensorised_points: int = 50
     first_seed: int = 0
 
 
