@@ -1,130 +1,277 @@
-"""The judges of masked training: what is thin, what is empty, and what each sentence rests on."""
+"""The judges of masked training: what is thin, what is empty, and what stands beside."""
 
 import math
+from dataclasses import replace
+
+import pytest
 
 from triptych.core.estimates import Outcome
-from triptych.studies import exact_masking_judges as judges
-from triptych.studies.exact_masking_finite import FINITE_HELD, judge_finite
+from triptych.studies.masking.exact_masking.rows import (
+    Bounded,
+    Curvature,
+    Estimates,
+    Example,
+    MaskedTraining,
+    OneParameter,
+    Step,
+    Tensorised,
+)
+from triptych.studies.masking.exact_masking.study import STUDY
+
+CLAIMS = {claim.id: claim for claim in STUDY.claims}
+MATRICES = ("li.thm-4.1.1", "li.thm-4.1.2", "li.thm-4.1.3")
 
 
-def test_infinite_constants_do_not_hold():
-    held = [dict(row) for row in judges.HELD]
-    for row in held:
-        if row["kind"] == "law":
-            row["poincare"] = math.inf
-    for judge in (judges.judge_bound, judges.judge_adaptive_bound):
-        assert judge(held).outcome is Outcome.UNDECIDED
+def verdict(claim, rows=None):
+    return CLAIMS[claim].verdict(CLAIMS[claim].held_by if rows is None else rows)
 
 
-def test_order_with_all_masks_is_told_and_not_judged():
-    held = [dict(row) for row in judges.HELD]
-    broken = [row | {"all_masks_kept": 1.1} if row["kind"] == "order" else row for row in held]
-    verdict = judges.judge_order(broken)
-    assert verdict.outcome is Outcome.HOLDS
-    assert "with all masks of each sequence the order fails" in verdict.because
-    assert "all masks" not in judges.judge_order(held).because
-
-
-def changed(kind, **changes):
+def changed(claim, kind, **changes):
     """The rows that hold, with changes to those of one kind."""
-    return [row | (changes if row["kind"] == kind else {}) for row in judges.HELD]
+    held = CLAIMS[claim].held_by
+    return [replace(row, **changes) if isinstance(row, kind) else row for row in held]
 
 
-def undecided(judge, rows, sentence):
-    verdict = judge(rows)
-    assert verdict.outcome is Outcome.UNDECIDED
-    assert sentence in verdict.because
-    assert "nan" not in verdict.because
+def undecided(claim, rows, sentence):
+    said = verdict(claim, rows)
+    assert said.outcome is Outcome.UNDECIDED
+    assert any(sentence in line for line in said.missing), said.missing
 
 
-def test_no_direction_may_exceed_the_bound():
+def shown(said):
+    """Sentence -> value of what decides nothing."""
+    return {check.sentence: check.value for check in said.checks if check.outcome is None}
+
+
+# ------------------------------------------------------------------ matrices
+
+
+def test_infinite_constants_are_no_evidence():
+    for claim in ("li.thm-4.1.2", "li.thm-4.1.3"):
+        rows = changed(claim, MaskedTraining, poincare=math.inf)
+        undecided(claim, rows, "models with a finite constant: 0 of 2")
+
+
+def test_order_with_all_masks_is_shown_and_not_judged():
+    said = verdict("li.thm-4.1.1", changed("li.thm-4.1.1", Step, all_masks_kept=1.1))
+    assert said.outcome is Outcome.HOLDS
+    sentence = "excess with all masks of each sequence, where the theorem says nothing"
+    assert shown(said)[sentence] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("ratio", [8.0, 4.4, 4 * (1 + 1e-5)])
+def test_no_direction_may_exceed_the_bound(ratio):
     """Twice the bound, or a millionth part of ten above it, is not held, whatever its direction."""
-    for ratio in (8.0, 4.4, 4 * (1 + 1e-5)):
-        rows = changed("law", worst_ratio=ratio)
-        for judge in (judges.judge_bound, judges.judge_adaptive_bound):
-            assert judge(rows).outcome is Outcome.FAILS
-    assert judges.judge_bound(changed("law", worst_ratio=4.0)).outcome is (Outcome.HOLDS)
-    for kept in (1 + 1e-5, 1.1):
-        verdict = judges.judge_order(changed("order", most_kept=kept))
-        assert verdict.outcome is Outcome.FAILS
+    for claim in ("li.thm-4.1.2", "li.thm-4.1.3"):
+        rows = changed(claim, MaskedTraining, worst_ratio=ratio)
+        assert verdict(claim, rows).outcome is Outcome.FAILS
+        rows = changed(claim, MaskedTraining, worst_ratio=4.0)
+        assert verdict(claim, rows).outcome is Outcome.HOLDS
 
 
-def test_badly_conditioned_families_are_left_out_and_counted():
-    bad = {"condition": 2e6, "worst_ratio": 9.0, "most_kept": 2.0}
-    one = [row | (bad if row.get("model") == "hmm 3" else {}) for row in judges.HELD]
-    more = [row | {"model": "grid"} for row in one if row.get("model") == "chain 3 0.5"]
-    for judge in (judges.judge_bound, judges.judge_adaptive_bound, judges.judge_order):
-        undecided(judge, one, "2 models are needed")
-        verdict = judge(one + more)
-        assert verdict.outcome is Outcome.HOLDS
-        assert "1 model is left out" in verdict.because
-        assert "left out" not in judge(judges.HELD).because
-        every = [row | {"condition": math.inf} for row in judges.HELD]
-        undecided(judge, every, "no family is well conditioned (2 models are left out")
+@pytest.mark.parametrize("kept", [1 + 1e-5, 1.1])
+def test_no_direction_may_lose_by_masking_more(kept):
+    rows = changed("li.thm-4.1.1", Step, most_kept=kept)
+    assert verdict("li.thm-4.1.1", rows).outcome is Outcome.FAILS
+
+
+@pytest.mark.parametrize("claim", MATRICES)
+def test_badly_conditioned_families_are_left_out_and_counted(claim):
+    kind, column = (
+        (Step, "most_kept") if claim == "li.thm-4.1.1" else (MaskedTraining, "worst_ratio")
+    )
+    bad = {"condition": 2e6, column: 9.0}
+    held = CLAIMS[claim].held_by
+    one = [replace(row, **bad) if row.model == "hmm 3" else row for row in held]
+    undecided(claim, one, "1 of 2")
+    more = [replace(row, model="grid") for row in held if row.model == "chain 3 0.5"]
+    said = verdict(claim, one + more)
+    assert said.outcome is Outcome.HOLDS
+    sentence = "models left out, condition of the information above 1e+06"
+    assert shown(said)[sentence] == 1
+    assert sentence not in shown(verdict(claim))
+    undecided(claim, changed(claim, kind, condition=math.inf), "0 of 2")
+
+
+def test_each_theorem_has_its_own_masks():
+    """What happens under masks of the other kind does not decide."""
+    held = CLAIMS["li.thm-4.1.2"].held_by
+    for claim, wrong in (("li.thm-4.1.2", True), ("li.thm-4.1.3", False), ("li.lem-4.1.2", True)):
+        broken = [
+            replace(r, worst_ratio=9.0, information_error=1.0) if r.adaptive is wrong else r
+            for r in held
+        ]
+        assert verdict(claim, broken).outcome is Outcome.HOLDS
+    undecided("li.lem-4.1.2", [row for row in held if row.adaptive], "models: 0 of 2")
+
+
+def test_our_remarks_do_not_decide():
+    """The kernel on pairs, the gradient at the truth, the formula of the Hessian are shown."""
+    held = CLAIMS["li.thm-4.1.3"].held_by
+    pairs = [
+        replace(row, pairs=replace(row.pairs, gap=0.5, score_error=1.0, balance_error=1.0))
+        for row in held
+    ]
+    assert verdict("li.thm-4.1.3", pairs).outcome is Outcome.HOLDS
+    assert verdict("li.prop-4.1.1", pairs).outcome is Outcome.HOLDS
+    none = changed("li.thm-4.1.3", MaskedTraining, pairs=None)
+    assert verdict("li.thm-4.1.3", none).outcome is Outcome.HOLDS
+    steep = changed("li.lem-4.1.2", MaskedTraining, gradient_error=1.0)
+    assert verdict("li.lem-4.1.2", steep).outcome is Outcome.HOLDS
+    other = changed("li.prop-4.3.6", Curvature, formula_error=1.0)
+    assert verdict("li.prop-4.3.6", other).outcome is Outcome.HOLDS
+
+
+def test_the_dirichlet_form_needs_pairs_of_two_models():
+    held = CLAIMS["li.prop-4.1.1"].held_by
+    one = [replace(row, pairs=None) if row.model == "hmm 3" else row for row in held]
+    undecided("li.prop-4.1.1", one, "1 of 2")
+    none = changed("li.prop-4.1.1", MaskedTraining, pairs=None)
+    undecided("li.prop-4.1.1", none, "0 of 2")
+
+
+# ------------------------------------------------------------------ conditioning, convexity
+
+
+def test_one_reading_that_differs_is_enough():
+    """The lemma says that there is such a law; the mixed reading of the print is no evidence."""
+    printed, first, second = CLAIMS["li.lem-4.3.1"].held_by
+    same = replace(second, with_block=second.without)
+    assert verdict("li.lem-4.3.1", [printed, first, same]).outcome is Outcome.HOLDS
+    assert verdict("li.lem-4.3.1", [first]).outcome is Outcome.HOLDS
+    undecided("li.lem-4.3.1", [printed], "readings of the example: 0 of 1")
+    wrong = replace(printed, with_block=0.7)  # another number in the proof refutes no existence
+    assert verdict("li.lem-4.3.1", [wrong, first, second]).outcome is Outcome.HOLDS
+
+
+def test_nan_is_no_counterexample():
+    _, first, second = CLAIMS["li.lem-4.3.1"].held_by
+    for rows in ([replace(first, with_block=math.nan)], [replace(first, without=math.nan), second]):
+        assert verdict("li.lem-4.3.1", rows).outcome is Outcome.UNDECIDED
+    lost = [Example("K = {0}", 0.5, 0.5), Example("K = {1}", math.nan, 0.5)]
+    assert verdict("li.lem-4.3.1", lost).outcome is Outcome.UNDECIDED
+
+
+def test_convexity_is_judged_on_ising_models_under_masks_that_do_not_look():
+    held = CLAIMS["li.prop-4.3.6"].held_by
+    for other in ({"ising": False}, {"adaptive": True}):
+        rows = [*held, replace(held[0], least_eigenvalue=-0.3, **other)]
+        said = verdict("li.prop-4.3.6", rows)
+        assert said.outcome is Outcome.HOLDS
+        assert 0.3 in shown(said).values()
+        undecided("li.prop-4.3.6", [replace(row, **other) for row in held], "Ising models: 0 of 2")
+
+
+# ------------------------------------------------------------------ finite samples
 
 
 def test_few_samples_leave_the_bound_undecided():
-    undecided(judge_finite, changed("finite", held=5, repeats=5, below_one=5), "5 samples")
-    undecided(judge_finite, changed("finite", held=49, repeats=49, below_one=49), "49 samples")
+    """20 of 20 have the Wilson interval [0.74, 1] at 95 per cent for six rows together."""
+    few = {"repeats": 20, "held": 20, "held_largest": 20, "below_one": 20}
+    rows = changed("li.thm-4.1.4", Bounded, **few)
+    rows = [replace(r, largest_below_one=min(20, r.largest_below_one)) for r in rows]
+    assert verdict("li.thm-4.1.4", rows).outcome is Outcome.UNDECIDED
 
 
-def test_a_bound_that_says_nothing_is_undecided():
-    sentence = "right sides below 1 are needed in 3 settings in each reading"
-    undecided(judge_finite, changed("finite", strict=50.0, below_one=0), sentence)
-    undecided(judge_finite, changed("finite", below_one=59), sentence)
-    held = FINITE_HELD
-    assert judge_finite(held).outcome is Outcome.HOLDS
-    for reading in ("cross-entropy", "divergence"):
-        undecided(judge_finite, [r for r in held if r.get("reading") != reading], sentence)
-        less = [r for r in held if not (r.get("reading") == reading and r.get("n") == 100)]
-        undecided(judge_finite, less, sentence)
-        empty = [r | ({"below_one": 0} if r.get("reading") == reading else {}) for r in held]
-        undecided(judge_finite, empty, sentence)
-    undecided(judge_finite, held[:1], sentence)
-    twice = [
-        r | {"delta": d} for r in held[:1] for d in (0.1, 0.5, 0.6)
-    ]  # one setting all the same
-    undecided(judge_finite, twice, sentence)
+@pytest.mark.parametrize(
+    ("reading", "label"),
+    [("cross-entropy", "loss as defined"), ("divergence", "loss of the proof")],
+)
+def test_rows_that_say_nothing_are_no_evidence(reading, label):
+    held = CLAIMS["li.thm-4.1.4"].held_by
+    sentence = f"settings that say something, {label}: {{}} of 3"
+    empty = [replace(r, below_one=0) if r.reading == reading else r for r in held]
+    undecided("li.thm-4.1.4", empty, sentence.format(0))
+    almost = [replace(r, below_one=99) if r.reading == reading else r for r in held]
+    undecided("li.thm-4.1.4", almost, sentence.format(0))
+    without = [r for r in held if r.reading != reading]
+    undecided("li.thm-4.1.4", without, sentence.format(0))
+    less = [r for r in held if not (r.reading == reading and r.n == 1000)]
+    undecided("li.thm-4.1.4", less, sentence.format(2))
+    # the same setting with other δ is one setting all the same
+    twice = less + [replace(r, delta=0.5) for r in less]
+    undecided("li.thm-4.1.4", twice, sentence.format(2))
 
 
-def test_samples_are_counted_once():
-    """Three settings of sixty, however many readings and δ; the worst row of each counts."""
-    rows = FINITE_HELD + [r | {"delta": 0.5} for r in FINITE_HELD[:-1]]
-    rows[0] = rows[0] | {"held": 59}
-    assert judge_finite(rows).measured["held"] == [179, 180]
+def test_an_empty_row_can_neither_hold_nor_fail():
+    held = list(CLAIMS["li.thm-4.1.4"].held_by)
+    lost = replace(held[0], n=10, below_one=0, largest_below_one=0, held=0, held_largest=0)
+    said = verdict("li.thm-4.1.4", [*held, lost])
+    assert said.outcome is Outcome.HOLDS
+    assert shown(said)["settings in which a right side is 1 or more and says nothing"] == 1
 
 
-def test_sentences_follow_the_rows():
-    because = judge_finite(FINITE_HELD).because
-    assert "2/C_AT is not met (1.30 times" in because
-    assert "1/C_AT is met (0.90 times" in because
-    other = [r | {"over_printed": 0.9, "over_proved": 1.2} for r in FINITE_HELD]
-    assert "2/C_AT is met (0.90 times" in judge_finite(other).because
-    assert "1/C_AT is not met (1.20 times" in judge_finite(other).because
-    assert "C_AT is" not in judge_finite(FINITE_HELD[:-1]).because
-    control = next(row for row in judges.HELD if row["kind"] == "convexity")
-    for least, said in ((-0.3, True), (0.3, False)):
-        rows = [*judges.HELD, control | {"ising": False, "least_eigenvalue": least}]
-        verdict = judges.judge_convexity(rows)
-        assert verdict.outcome is Outcome.HOLDS
-        assert ("not log-linear" in verdict.because) is said
-    assert "is not ergodic" in judges.judge_dirichlet(judges.HELD).because
-    assert "ergodic" not in judges.judge_dirichlet(changed("law", pair_gap=0.5)).because
-    assert "of vᵀIv" in judges.judge_adaptive_bound(judges.HELD).because
-    assert "of vᵀIv" not in judges.judge_adaptive_bound(changed("law", score_share=1.0)).because
-    assert "not strict" not in judges.judge_order(judges.HELD).because
-    assert "not strict" in judges.judge_order(changed("order", most_kept=1.0)).because
-    missing = [row for row in judges.HELD if row.get("reading") != "K = {1}"]
-    undecided(judges.judge_conditioning, missing, "readings are missing")
+def test_only_the_largest_right_side_refutes():
+    """Where the smallest fails and the largest holds, the theorem may be true: undecided."""
+    held = list(CLAIMS["li.thm-4.1.4"].held_by)
+    between = replace(held[0], n=10, held=40)
+    assert verdict("li.thm-4.1.4", [*held, between]).outcome is Outcome.UNDECIDED
+    beyond = replace(between, held_largest=40)
+    assert verdict("li.thm-4.1.4", [*held, beyond]).outcome is Outcome.FAILS
+    # and it is the failing row that is shown, not one whose low end is smaller
+    lower = replace(held[0], n=20, held=10)
+    said = verdict("li.thm-4.1.4", [*held, beyond, lower])
+    assert said.outcome is Outcome.FAILS
 
 
-def test_statements_on_pairs_need_pairs_of_two_models():
-    pairs = dict.fromkeys(
-        ("pair_error", "pair_balance_error", "pair_gap", "score_share", "score_error")
-    )
-    none = changed("law", **pairs)
-    one = [row | (pairs if row.get("model") == "hmm 3" else {}) for row in judges.HELD]
-    undecided(judges.judge_adaptive_bound, none, "with the kernel on pairs 2 models are needed")
-    undecided(judges.judge_adaptive_bound, one, "with the kernel on pairs 2 models are needed")
-    undecided(judges.judge_dirichlet, none, "no rows")
-    undecided(judges.judge_dirichlet, one, "2 models are needed")
+def test_somewhere_even_the_largest_right_side_must_say_something():
+    rows = changed("li.thm-4.1.4", Bounded, largest_below_one=0)
+    sentence = "settings in which even the largest right side is below 1: 0 of 1"
+    undecided("li.thm-4.1.4", rows, sentence)
+
+
+def test_intervals_are_corrected_for_their_number():
+    """More rows, wider intervals: 100 of 100 is above 0.9 for a handful, not for two hundred."""
+    held = list(CLAIMS["li.thm-4.1.4"].held_by)
+    many = [replace(held[0], n=n) for n in range(200)]
+    assert verdict("li.thm-4.1.4", [*held, *many]).outcome is Outcome.UNDECIDED
+
+
+# ------------------------------------------------------------------ Proposition 4.3.1, Lemma 4.1.1
+
+
+def test_a_law_above_what_is_attained_leaves_the_proposition_undecided():
+    rows = changed("li.prop-4.3.1", Tensorised, over_smallest=1.1)
+    undecided("li.prop-4.3.1", rows, "an attained value of C_AT, empirical laws: 0 of 4")
+    rounded = changed("li.prop-4.3.1", Tensorised, over_smallest=1 + 1e-15)
+    assert verdict("li.prop-4.3.1", rounded).outcome is Outcome.HOLDS
+
+
+def test_the_proposition_needs_both_laws():
+    held = CLAIMS["li.prop-4.3.1"].held_by
+    undecided("li.prop-4.3.1", [r for r in held if r.sequences is None], "empirical laws: 0 of 2")
+    undecided("li.prop-4.3.1", [r for r in held if r.sequences], "models, the truth: 0 of 2")
+
+
+def test_a_bound_that_is_too_wide_refutes_no_limit():
+    """The proved distance lies between two bounds: a large upper one alone says nothing."""
+    held = list(CLAIMS["li.lem-4.1.1"].held_by)
+    wide = replace(held[0], at_most=0.3)
+    assert isinstance(wide, OneParameter)
+    assert verdict("li.lem-4.1.1", [*held, wide]).outcome is Outcome.UNDECIDED
+    away = replace(wide, at_least=0.2)
+    assert verdict("li.lem-4.1.1", [*held, wide, away]).outcome is Outcome.FAILS
+
+
+def test_the_limit_needs_many_sequences_and_many_estimates():
+    rows = changed("li.lem-4.1.1", Estimates, n=1000)
+    undecided("li.lem-4.1.1", rows, "sequences in the largest data sets: 1000 of 1000000")
+    few = changed("li.lem-4.1.1", Estimates, repeats=500)  # ± 0.09
+    assert verdict("li.lem-4.1.1", few).outcome is Outcome.UNDECIDED
+    alone = [row for row in CLAIMS["li.lem-4.1.1"].held_by if isinstance(row, OneParameter)]
+    undecided("li.lem-4.1.1", alone, "models, all parameters: 0 of 2")
+
+
+def test_only_the_largest_size_is_near_its_limit():
+    held = list(CLAIMS["li.lem-4.1.1"].held_by)
+    small = [replace(row, n=1000, distance=0.3) for row in held if isinstance(row, Estimates)]
+    far = [
+        replace(r, n=10**4, at_least=0.01, at_most=0.02)
+        for r in held
+        if isinstance(r, OneParameter)
+    ]
+    said = verdict("li.lem-4.1.1", [*held, *small, *far])
+    assert said.outcome is Outcome.HOLDS
+    assert shown(said)["all parameters, smallest n: distance from the normal law"] == 0.3
+    looking = [replace(r, adaptive=True, distance=0.9) for r in held if isinstance(r, Estimates)]
+    assert verdict("li.lem-4.1.1", [*held, *looking]).outcome is Outcome.HOLDS

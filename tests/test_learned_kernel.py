@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,13 +11,17 @@ from triptych.core.counting import Counted
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.table import Table
+from triptych.core.validation import UserError
 from triptych.inference import gibbs, parallel
 from triptych.lab.plots import to_svg
+from triptych.lab.workbench import WorkBench
 from triptych.structures.hmm import HMM
 from triptych.structures.ising import Ising
-from triptych.studies import learned_kernel, learned_kernel_figures
-from triptych.studies.learned_kernel import LearnedKernel
-from triptych.studies.study import Scale, Unit
+from triptych.studies.api.study import Rows, Scale
+from triptych.studies.masking.learned_kernel import figures
+from triptych.studies.masking.learned_kernel import study as learned_kernel
+from triptych.studies.masking.learned_kernel.rows import ORDERS, SAMPLERS, Chain, Oracle, Unmasked
+from triptych.studies.masking.learned_kernel.study import LearnedKernel, Named
 from triptych.theory.kernels import Conditionals
 
 TINY = LearnedKernel(
@@ -24,44 +29,36 @@ TINY = LearnedKernel(
 )
 
 
-class Bench:
-    device = "cpu"
+NAMED = Named("strong", "any", 0, 4)
 
-    def rng(self, purpose=""):
-        return TorchRng(sum(map(ord, purpose)))
 
-    def tensors(self, key, make):
-        return make()
+@pytest.fixture
+def bench(tmp_path):
+    return WorkBench(0, "cpu", tmp_path)
 
 
 def rows_on_truth(structure):
     exact = Conditionals.of(structure, structure.length)
     law = Table.of(structure).log_probs.exp()
-    return list(learned_kernel.measured(exact, exact, law, (1, 5, 2000)))
+    return list(learned_kernel.measured(exact, exact, law, (1, 5, 2000), NAMED))
 
 
-def hand_made(masking="any", seeds=2, **changes):
+def hand_made(masking="any", seeds=2):
     """Rows of one structure as the study yields them, with round numbers."""
     rows = []
     for seed in range(seeds):
-        named = {"structure": "strong", "masking": masking, "seed": seed, "length": 4}
-        for sampler, queries in (
-            ("1-Gibbs", 1.0),
-            ("k-Gibbs", 2.0),
-            ("block at once", 1.0),
-            ("independent", 4.0),
-        ):
-            chain = {"kind": "chain", "sampler": sampler, "queries": queries, "passes": queries}
-            chain |= {"steps": [1, 2, 4], "tv": [0.5 + seed / 10, 0.1, 0.0001]}
-            rows.append(named | chain | {"long_run_tv": 0.2 + seed / 10, "irreversibility": 0.0})
-        for order in learned_kernel_figures.ORDERS:
-            rows += [
-                named | {"kind": "unmask", "order": order, "rounds": r, "tv": 0.4 / r}
-                for r in (1, 2)
-            ]
-        oracle = {"kind": "oracle", "inconsistency": 0.1, "worst_inconsistency": 0.2}
-        rows.append(named | oracle | {"hidden": [1, 2], "kl": [0.01, 0.1]})
-    return [row | changes for row in rows]
+        named = Named("strong", masking, seed, 4)
+        for sampler, queries in zip(SAMPLERS, (1.0, 2.0, 1.0, 4.0), strict=True):
+            tv = (0.5 + seed / 10, 0.1, 0.0001)
+            settled = 0.2 + seed / 10
+            rows.append(Chain(*named, sampler, (1, 2, 4), tv, settled, 0.0, queries, queries))
+        rows += [Unmasked(*named, order, r, 0.4 / r) for order in ORDERS for r in (1, 2)]
+        rows.append(Oracle(*named, 0.1, 0.2, (1, 2), (0.01, 0.1)))
+    return rows
+
+
+def of(rows, kind):
+    return [row for row in rows if isinstance(row, kind)]
 
 
 # ------------------------------------------------------------------ training
@@ -101,14 +98,14 @@ def test_kept_tokens_are_not_shown_in_training():
     assert torch.equal(seen.seen == 3, seen.scored)
 
 
-def test_training_brings_a_network_nearer():
+def test_training_brings_a_network_nearer(bench):
     """With everything hidden there are only the marginals to learn, and little to read."""
-    given = {**learned_kernel.units(TINY)[0].parameters, "structure": "hmm", "masking": "all"}
+    given = replace(learned_kernel.units(TINY)[0], structure="hmm", masking="all")
     kl = {}
     for steps in (1, 40):
-        unit = Unit({**given, "steps": steps, "learning_rate": 0.02}, 0)
-        rows = learned_kernel.run(unit, Bench())
-        kl[steps] = next(row for row in rows if row["kind"] == "oracle")["kl"]
+        unit = replace(given, steps=steps, learning_rate=0.02)
+        (oracle,) = of(learned_kernel.run(unit, bench), Oracle)
+        kl[steps] = oracle.kl
     assert kl[40][-1] < 0.3 * kl[1][-1]
 
 
@@ -119,26 +116,22 @@ def test_training_brings_a_network_nearer():
 def test_the_truth_as_oracle(name):
     structure = learned_kernel.truth(name, 4, 4)
     rows = rows_on_truth(structure)
-    chains = {row["sampler"]: row for row in rows if row["kind"] == "chain"}
-    assert set(chains) == set(learned_kernel_figures.SAMPLERS)
+    chains = {row.sampler: row for row in of(rows, Chain)}
+    assert set(chains) == set(SAMPLERS)
     for sampler in ("1-Gibbs", "k-Gibbs"):
-        assert chains[sampler]["long_run_tv"] < 1e-10
-        assert chains[sampler]["tv"][-1] < 1e-6
-        assert chains[sampler]["irreversibility"] < 1e-12
+        assert chains[sampler].long_run_tv < 1e-10
+        assert chains[sampler].tv[-1] < 1e-6
+        assert chains[sampler].irreversibility < 1e-12
     for sampler in ("block at once", "independent"):
-        assert chains[sampler]["long_run_tv"] > 0.01
-        assert chains[sampler]["tv"][-1] == pytest.approx(chains[sampler]["long_run_tv"], abs=1e-6)
-    last = {
-        row["order"]: row["tv"]
-        for row in rows
-        if row["kind"] == "unmask" and row["rounds"] == structure.length
-    }
+        assert chains[sampler].long_run_tv > 0.01
+        assert chains[sampler].tv[-1] == pytest.approx(chains[sampler].long_run_tv, abs=1e-6)
+    last = {row.order: row.tv for row in of(rows, Unmasked) if row.rounds == structure.length}
     assert last["random"] < 1e-12
     assert last["confident position"] < 1e-12
     assert last["confident token"] > 0.05
-    oracle = next(row for row in rows if row["kind"] == "oracle")
-    assert oracle["worst_inconsistency"] < 1e-12
-    assert oracle["kl"] == pytest.approx([0.0] * structure.length, abs=1e-12)
+    (oracle,) = of(rows, Oracle)
+    assert oracle.worst_inconsistency < 1e-12
+    assert oracle.kl == pytest.approx([0.0] * structure.length, abs=1e-12)
 
 
 def test_chains_start_from_zeros():
@@ -146,11 +139,12 @@ def test_chains_start_from_zeros():
     structure = learned_kernel.truth("strong", 4, 3)
     exact = Conditionals.of(structure, 4)
     law = Table.of(structure).log_probs.exp()
-    first = next(iter(learned_kernel.measured(exact, exact, law, (1,))))
+    first = next(iter(learned_kernel.measured(exact, exact, law, (1,), NAMED)))
     name, matrix, _ = next(iter(learned_kernel.chains(exact)))
-    assert first["sampler"] == name == "1-Gibbs"
-    assert first["tv"] == pytest.approx([float(0.5 * (matrix[0] - law).abs().sum())])
-    assert first["tv"] != pytest.approx([float(0.5 * (matrix[-1] - law).abs().sum())])
+    assert isinstance(first, Chain)
+    assert first.sampler == name == "1-Gibbs"
+    assert first.tv == pytest.approx([float(0.5 * (matrix[0] - law).abs().sum())])
+    assert first.tv != pytest.approx([float(0.5 * (matrix[-1] - law).abs().sum())])
 
 
 def test_structures_and_their_errors():
@@ -161,11 +155,11 @@ def test_structures_and_their_errors():
     down, up = torch.zeros(1, 4, dtype=torch.long), torch.ones(1, 4, dtype=torch.long)
     assert strong.log_prob(down) < strong.log_prob(up)  # chains start in the smaller mode
     assert isinstance(learned_kernel.truth("hmm", 4, 3), HMM)
-    with pytest.raises(ValueError, match="structure is 'potts'"):
+    with pytest.raises(UserError, match="structure is 'potts'"):
         learned_kernel.truth("potts", 4, 3)
-    with pytest.raises(ValueError, match="did you mean 'strong'"):
+    with pytest.raises(UserError, match="did you mean 'strong'"):
         LearnedKernel(structures=("stron",))
-    with pytest.raises(ValueError, match="did you mean '15%'"):
+    with pytest.raises(UserError, match="did you mean '15%'"):
         LearnedKernel(maskings=("15",))
 
 
@@ -191,19 +185,21 @@ def test_costs_are_what_the_samplers_ask():
 def test_units_are_networks_and_the_truth_once():
     found = learned_kernel.units(TINY)
     assert len(found) == 3 * (1 + 6)
-    assert sum(unit.parameters["masking"] == "truth" for unit in found) == 3
+    assert sum(unit.masking == "truth" for unit in found) == 3
     laptop = learned_kernel.STUDY.settings[Scale.LAPTOP]
     assert laptop.seeds >= 3
     assert len(learned_kernel.units(laptop)) == 3 * (1 + 6 * laptop.seeds)
 
 
-def test_rows_are_json_numbers():
-    unit = Unit({**learned_kernel.units(TINY)[2].parameters, "masking": "15%"}, 1)
-    rows = list(learned_kernel.run(unit, Bench()))
-    assert [row["kind"] for row in rows] == ["chain"] * 4 + ["unmask"] * 12 + ["oracle"]
-    text = json.dumps(rows, allow_nan=False)
-    assert json.loads(text) == rows
-    again = list(learned_kernel.run(unit, Bench()))
+def test_rows_go_to_json_and_back(bench):
+    unit = replace(learned_kernel.units(TINY)[2], masking="15%", seed=1)
+    rows = list(learned_kernel.run(unit, bench))
+    assert [type(row) for row in rows] == [Chain] * 4 + [Unmasked] * 12 + [Oracle]
+    assert all((row.masking, row.seed, row.length) == ("15%", 1, 4) for row in rows)
+    written = [learned_kernel.STUDY.row_to_json(row, i) for i, row in enumerate(rows)]
+    text = json.dumps(written, allow_nan=False)
+    assert [learned_kernel.STUDY.row_from_json(row) for row in json.loads(text)] == rows
+    again = list(learned_kernel.run(unit, bench))
     assert again == rows
 
 
@@ -211,7 +207,7 @@ def test_rows_are_json_numbers():
 
 
 def test_curves_are_means_and_end_at_the_floor():
-    figure = learned_kernel_figures.spins_figure(hand_made() + hand_made("truth", seeds=1))
+    figure = figures.spins_figure(Rows(hand_made() + hand_made("truth", seeds=1)))
     truth, network = figure.panels
     assert [series.kind for series in truth.series] == ["control"] * 4
     assert [series.kind for series in network.series] == ["ours"] * 4
@@ -224,7 +220,7 @@ def test_curves_are_means_and_end_at_the_floor():
 
 
 def test_questions_stretch_the_axis_by_the_cost_of_a_step():
-    (panel,) = learned_kernel_figures.questions_figure(hand_made()).panels
+    (panel,) = figures.questions_figure(Rows(hand_made())).panels
     assert [series.x for series in panel.series] == [
         (1.0, 2.0),
         (2.0, 4.0),
@@ -237,7 +233,7 @@ def test_questions_stretch_the_axis_by_the_cost_of_a_step():
 
 def test_masking_is_drawn_by_how_much_is_hidden():
     rows = [row for m in ("one", "40%", "all", "any", "truth") for row in hand_made(m)]
-    (panel,) = learned_kernel_figures.masking_figure(rows).panels
+    (panel,) = figures.masking_figure(Rows(rows)).panels
     assert panel.series[0].x == (40.0, 100.0)
     assert panel.series[0].y == pytest.approx([math.sqrt(0.2 * 0.3)] * 2)
     assert [series.kind for series in panel.series] == ["ours"] * 4 + ["control"] * 3
@@ -246,14 +242,14 @@ def test_masking_is_drawn_by_how_much_is_hidden():
 
 
 def test_unmasking_and_errors():
-    rows = hand_made() + hand_made("truth", seeds=1) + hand_made("40%")
-    figure = learned_kernel_figures.unmasking_figure(rows)
+    rows = Rows(hand_made() + hand_made("truth", seeds=1) + hand_made("40%"))
+    figure = figures.unmasking_figure(rows)
     assert [len(panel.series) for panel in figure.panels] == [3, 3]
-    (panel,) = learned_kernel_figures.errors_figure(rows).panels
+    (panel,) = figures.errors_figure(rows).panels
     assert [series.label for series in panel.series] == ["40 % hidden"]
     assert panel.series[0].y == pytest.approx((0.01, 0.1))
 
 
 def test_figures_without_rows():
     for figure in learned_kernel.STUDY.figures:
-        assert to_svg(figure([])).startswith("<svg")
+        assert to_svg(figure(Rows())).startswith("<svg")

@@ -125,6 +125,19 @@ def test_the_bracket_has_every_law_and_its_witness(table, masks):
         assert left / right <= found.attained * (1 + 1e-6)
 
 
+@each_case
+def test_point_masses_are_lower_bounds(table, masks):
+    """KL over the divergence within blocks, one point mass after the other."""
+    dynamics = BlockDynamics(table, masks)
+    on = table.log_probs > -torch.inf
+    points = torch.eye(len(on), dtype=torch.float64)[on]
+    sides = [tn.both_sides(dynamics, point) for point in points]
+    found = tn.point_mass_ratios(dynamics)
+    assert found.tolist() == pytest.approx([left / right for left, right in sides])
+    fair = BlockDynamics(Table.of(Uniform(2, 2)), MaskLaw.of_size(2, 1))
+    assert tn.point_mass_ratios(fair).tolist() == pytest.approx([2.0] * 4)
+
+
 def test_the_search_beats_the_limit_of_small_tilts():
     """A law on which C_AT is above C, so that a bound by C alone would be wrong."""
     dynamics = BlockDynamics(Table.of(Ising.random(4, scale=0.7, seed=0)), MaskLaw.of_size(4, 1))

@@ -124,6 +124,14 @@ def both_sides(dynamics: BlockDynamics, law: Float[Tensor, " count"]) -> tuple[f
     return entropies.sides(law[entropies.at].log().numpy())
 
 
+def point_mass_ratios(dynamics: BlockDynamics) -> Float[Tensor, " support"]:
+    """The ratio of every point mass on the support of q: each is a lower bound of C_AT.
+
+    Worked value: two fair bits, singletons: 2 log 2 over log 2, so 2 for each.
+    """
+    return torch.from_numpy(_points(_Entropies(dynamics)))
+
+
 def comparison(smallest: float) -> float:
     """c = log(1/q_min - 1) / (1 - 2 q_min). Worked value: 2 at ½; (3/2) log 5 at 1/6."""
     if not 0 < smallest <= 0.5:

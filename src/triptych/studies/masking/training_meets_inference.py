@@ -8,17 +8,16 @@ many mask laws and couplings. No entry of the ledger is decided here; `exact_mas
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from scipy import stats
 
-from triptych.studies.figures import Figure, Panel, Series
-from triptych.studies.judging import rows_of
-from triptych.studies.masking_models import efficiency, ising_named, law_named
-from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
+from triptych.studies.api.figures import Figure, Panel, Series
+from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
+from triptych.studies.masking.models import efficiency, ising_named, law_named
 from triptych.theory import masking
 from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
 from triptych.theory.block_mixing import mixing_time
@@ -60,10 +59,41 @@ class Meeting(Settings):
     )
 
 
-def units(settings: Meeting) -> Sequence[Unit]:
+@dataclass(frozen=True)
+class Measure(Unit):
+    """One graph at one coupling, under every mask law."""
+
+    graph: str
+    pull: float
+    laws: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class MaskLawCosts:
+    """What one mask law costs in training and in sampling.
+
+    poincare       C of the sampler
+    worst_ratio    variance over that of maximum likelihood, in the worst direction
+    trace_ratio    the same on average over the parameters
+    mixing_time    steps to total variation ¼ from the worst start
+    smallest       p_min, of the law of the spins
+    """
+
+    graph: str
+    pull: float
+    law: str
+    adaptive: bool
+    poincare: float
+    worst_ratio: float
+    trace_ratio: float
+    mixing_time: float
+    smallest: float
+
+
+def units(settings: Meeting) -> Sequence[Measure]:
     """One per graph and pull."""
     return [
-        Unit({"graph": graph, "pull": pull, "laws": settings.laws}, 0)
+        Measure(graph, pull, settings.laws, seed=0)
         for graph in settings.graphs
         for pull in settings.pulls
     ]
@@ -78,115 +108,127 @@ def neighbours(graph: str) -> int:
     return sum(min(side - 1, 2) for side in sides)
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: Measure, bench: Bench) -> Iterable[MaskLawCosts]:
     """One row per mask law."""
-    graph, pull = unit.parameters["graph"], unit.parameters["pull"]
-    family = IsingFamily(ising_named(f"{graph} {pull / neighbours(graph)}"))
+    family = IsingFamily(ising_named(f"{unit.graph} {unit.pull / neighbours(unit.graph)}"))
     table, fisher = family.table, masking.fisher(family)
-    for law in unit.parameters["laws"]:
+    for law in unit.laws:
         masks = law_named(law, family.length)
         dynamics = BlockDynamics(table, masks)
         # at the truth the Hessian is the covariance of the scores [li, Lemma 4.1.2]
         gamma = torch.linalg.inv(masking.score_covariance(family, masks))
-        worst, mean = efficiency(fisher, gamma)
-        constant = poincare_constant(dynamics)
-        yield {
-            "kind": "meeting",
-            "graph": graph,
-            "pull": pull,
-            "law": law,
-            "adaptive": masks.adaptive,
-            "poincare": constant,
-            "worst_ratio": worst,
-            "trace_ratio": mean,
-            "mixing_time": mixing_time(dynamics, DISTANCE),
-            "smallest": float(table.log_probs.exp().min()),
-        }
+        worst, average = efficiency(fisher, gamma)
+        yield MaskLawCosts(
+            graph=unit.graph,
+            pull=unit.pull,
+            law=law,
+            adaptive=masks.adaptive,
+            poincare=poincare_constant(dynamics),
+            worst_ratio=worst,
+            trace_ratio=average,
+            mixing_time=mixing_time(dynamics, DISTANCE),
+            smallest=float(table.log_probs.exp().min()),
+        )
 
 
 # ------------------------------------------------------------------ what the rows say
 
+Column = Callable[[MaskLawCosts], float]
 
-def share(rows: Rows, column: str) -> tuple[float, float]:
+
+def worst_ratio(row: MaskLawCosts) -> float:
+    return row.worst_ratio
+
+
+def trace_ratio(row: MaskLawCosts) -> float:
+    return row.trace_ratio
+
+
+def steps_to_mix(row: MaskLawCosts) -> float:
+    return row.mixing_time
+
+
+def share(rows: Sequence[MaskLawCosts], column: Column) -> tuple[float, float]:
     """The least and the largest of column / C. Worked value: 3 at C = 4 and 1 at C = 1: ¾, 1."""
-    found = [row[column] / row["poincare"] for row in rows_of(rows, "meeting")] or [math.nan]
+    found = [column(row) / row.poincare for row in rows] or [math.nan]
     return min(found), max(found)
 
 
-def rank_correlation(rows: Rows, column: str) -> float:
+def rank_correlation(rows: Sequence[MaskLawCosts], column: Column) -> float:
     """Spearman's correlation of the column with C over all rows; nan with fewer than three.
 
     Worked value: 1 where the one is an increasing function of the other.
     """
-    mine = rows_of(rows, "meeting")
-    constants, values = [row["poincare"] for row in mine], [row[column] for row in mine]
-    if len(mine) < 3 or min(values) == max(values) or min(constants) == max(constants):
+    constants, values = [row.poincare for row in rows], [column(row) for row in rows]
+    if len(rows) < 3 or min(values) == max(values) or min(constants) == max(constants):
         return math.nan
     return float(np.corrcoef(stats.rankdata(constants), stats.rankdata(values))[0, 1])
 
 
-def _figure(rows: Rows, graph: str) -> Figure:
+def _figure(rows: Rows[MaskLawCosts], graph: str) -> Figure:
     """Loss in training and time of sampling against C, on one graph."""
-    every = rows_of(rows, "meeting")
-    mine = [row for row in every if row["graph"].split()[0] == graph]
-    spins = max((math.prod(map(int, row["graph"].split()[1:])) for row in mine), default=0)
-    constants = [row["poincare"] for row in mine] or [1.0, 2.0]
+    every = rows.of(MaskLawCosts)
+    chosen = [row for row in every if row.graph.split()[0] == graph]
+    spins = max((math.prod(map(int, row.graph.split()[1:])) for row in chosen), default=0)
+    constants = [row.poincare for row in chosen] or [1.0, 2.0]
     low, high = min(constants), max(constants)
     along = [max(low, 1.5) * (high / max(low, 1.5)) ** (i / 40) for i in range(41)]
-    widest = max((math.log(4 / row["smallest"]) for row in mine), default=1.0)
+    widest = max((math.log(4 / row.smallest) for row in chosen), default=1.0)
     bound = Series("at most C", "truth", [low, high], [low, high])
     least = Series("at least (C − 1) ln 2", "truth", along, [(c - 1) * math.log(2) for c in along])
     most = Series(f"at most C × {widest:.2g}", "truth", along, [c * widest for c in along])
-    used, mixed = share(mine, "worst_ratio"), share(mine, "mixing_time")
-    mean = [row["trace_ratio"] for row in mine] or [math.nan]
+    used, mixed = share(chosen, worst_ratio), share(chosen, steps_to_mix)
+    average = [row.trace_ratio for row in chosen] or [math.nan]
+    times = "times maximum likelihood"
     return Figure(
         f"training_meets_inference_{graph}",
-        "One constant, two costs: masks that sample slowly train badly in their worst direction "
+        "Variance lost in training and steps to mix, against the Poincaré constant of the masks "
         f"({spins} spins, {graph})",
         [
-            _panel(mine, "worst_ratio", "Training: variance lost in the worst direction", [bound]),
-            _panel(mine, "mixing_time", "Sampling: steps until mixed", [least, most]),
-            _panel(mine, "trace_ratio", "Not governed: variance lost on average", [bound]),
+            _panel(chosen, worst_ratio, times, "Training: lost in the worst direction", [bound]),
+            _panel(chosen, steps_to_mix, "steps", "Sampling: steps until mixed", [least, most]),
+            _panel(chosen, trace_ratio, times, "Training: lost on average", [bound]),
         ],
         "A line is one law of the block that training hides and sampling redraws; along it the "
         "coupling of the spins grows from none. Left: variance of masked training divided by that "
         f"of maximum likelihood in its worst direction, {used[0]:.0%} to {used[1]:.0%} of C here. "
         "Middle: steps to total variation ¼ from the worst start, "
         f"{mixed[0]:.2g} to {mixed[1]:.2g} times C, between (C − 1) ln 2 and C ln(4/p_min). "
-        "Right: the left ratio averaged over the parameters, of which C is a bound and no more: it "
-        f"stays between {min(mean):.2g} and {max(mean):.2g}. Rank correlation with C over all "
+        "Right: the left ratio averaged over the parameters, which is "
+        f"between {min(average):.2g} and {max(average):.2g}. Rank correlation with C over all "
         f"{len(every)} combinations of graph, coupling and law: "
-        f"{rank_correlation(rows, 'worst_ratio'):.2f}, {rank_correlation(rows, 'mixing_time'):.2f} "
-        f"and {rank_correlation(rows, 'trace_ratio'):.2f}.",
+        f"{rank_correlation(every, worst_ratio):.2f}, {rank_correlation(every, steps_to_mix):.2f} "
+        f"and {rank_correlation(every, trace_ratio):.2f}.",
     )
 
 
-def grid_figure(rows: Rows) -> Figure:
+def grid_figure(rows: Rows[MaskLawCosts]) -> Figure:
     return _figure(rows, "grid")
 
 
-def chain_figure(rows: Rows) -> Figure:
+def chain_figure(rows: Rows[MaskLawCosts]) -> Figure:
     return _figure(rows, "chain")
 
 
-def clique_figure(rows: Rows) -> Figure:
+def clique_figure(rows: Rows[MaskLawCosts]) -> Figure:
     return _figure(rows, "clique")
 
 
-def _panel(rows: Sequence[Row], column: str, title: str, lines: Sequence[Series]) -> Panel:
+def _panel(
+    rows: Sequence[MaskLawCosts], column: Column, label: str, title: str, lines: Sequence[Series]
+) -> Panel:
     series = list(lines)
-    for law, label in _DRAWN.items():
-        chosen = [row for row in rows if row["law"] == law]
-        found = sorted((row["pull"], row["poincare"], row[column]) for row in chosen)
+    for law, name in _DRAWN.items():
+        found = sorted((row for row in rows if row.law == law), key=lambda row: row.pull)
         if found:
-            series.append(Series(label, "ours", [c for _, c, _ in found], [y for *_, y in found]))
-    label = "steps" if column == "mixing_time" else "times maximum likelihood"
+            x, y = [row.poincare for row in found], [column(row) for row in found]
+            series.append(Series(name, "ours", x, y))
     return Panel(series, "Poincaré constant C of the sampler", label, title, x_log=True, y_log=True)
 
 
 STUDY = Study(
     name="training_meets_inference",
-    about="Does one constant say both what masks lose in training and how slowly they sample?",
+    question="Does one constant say both what masks lose in training and how slowly they sample?",
     settings={
         Scale.SMOKE: Meeting(
             graphs=("chain 4", "clique 4"),
@@ -201,5 +243,6 @@ STUDY = Study(
     },
     units=units,
     run=run,
+    rows=(MaskLawCosts,),
     figures=[clique_figure, grid_figure, chain_figure],
 )

@@ -10,6 +10,7 @@ its conditionals are off, most of all where it was not trained, and belong to no
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -18,15 +19,25 @@ from torch import Tensor
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.table import Table
+from triptych.core.validation import UserError
 from triptych.inference import gibbs, parallel
 from triptych.models.language_models import MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.hmm import HMM
 from triptych.structures.ising import Ising
-from triptych.studies import learned_kernel_figures as figures
-from triptych.studies.learned_kernel_figures import MASKINGS, STRUCTURES
-from triptych.studies.study import Bench, Row, Scale, Settings, Study, Unit
+from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
+from triptych.studies.masking.learned_kernel.figures import FIGURES
+from triptych.studies.masking.learned_kernel.rows import (
+    MASKINGS,
+    ORDERS,
+    ROWS,
+    STRUCTURES,
+    Chain,
+    Oracle,
+    Row,
+    Unmasked,
+)
 from triptych.theory import consistency, kernels
 from triptych.theory.kernels import Conditionals
 from triptych.training.loop import Recipe, fit
@@ -62,7 +73,7 @@ class LearnedKernel(Settings):
                 if value not in known:
                     near = difflib.get_close_matches(value, known, n=1)
                     hint = f"; did you mean {near[0]!r}?" if near else ""
-                    raise ValueError(f"{name} has {value!r}, none of {', '.join(known)}{hint}")
+                    raise UserError(f"{name} has {value!r}, none of {', '.join(known)}{hint}")
 
 
 def truth(name: str, spins: int, words: int) -> Ising | HMM:
@@ -75,7 +86,7 @@ def truth(name: str, spins: int, words: int) -> Ising | HMM:
         case "hmm":
             return HMM.random_permutation_mixture(4, 3, words, seed=1, transition_temperature=0.2)
         case _:
-            raise ValueError(f"structure is {name!r}; it must be one of {', '.join(STRUCTURES)}")
+            raise UserError(f"structure is {name!r}; it must be one of {', '.join(STRUCTURES)}")
 
 
 def objective(masking: str, words: int, length: int) -> Objective:
@@ -107,57 +118,79 @@ def any_number(words: int) -> Objective:
     return prepare
 
 
-def units(settings: LearnedKernel) -> Sequence[Unit]:
+@dataclass(frozen=True)
+class TrainAndSample(Unit):
+    """One trained network, or the truth as oracle."""
+
+    structure: str
+    masking: str
+    spins: int
+    words: int
+    steps: int
+    batch: int
+    width: int
+    layers: int
+    heads: int
+    learning_rate: float
+    moments: tuple[int, ...]
+
+
+def units(settings: LearnedKernel) -> Sequence[TrainAndSample]:
     """One trained network each; and the truth as oracle, once for each structure."""
-    names = ("spins", "words", "steps", "batch", "width", "layers", "heads", "learning_rate")
-    common = {name: getattr(settings, name) for name in names} | {"moments": settings.moments}
     found = []
     for structure in settings.structures:
-        found.append(Unit({"structure": structure, "masking": "truth", **common}, 0))
+        found.append(TrainAndSample.of(settings, structure=structure, masking="truth", seed=0))
         found += [
-            Unit({"structure": structure, "masking": masking, **common}, seed)
+            TrainAndSample.of(settings, structure=structure, masking=masking, seed=seed)
             for masking in settings.maskings
             for seed in range(settings.seeds)
         ]
     return found
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: TrainAndSample, bench: Bench) -> Iterable[Row]:
     """Train a network, ask it about every context, and compare what its samplers do."""
-    p = unit.parameters
-    structure = truth(p["structure"], p["spins"], p["words"])
+    structure = truth(unit.structure, unit.spins, unit.words)
     exact = Conditionals.of(structure, structure.length)
-    learned = exact if p["masking"] == "truth" else trained(unit, structure, bench)
+    learned = exact if unit.masking == "truth" else trained(unit, structure, bench)
     law = Table.of(structure).log_probs.exp()
-    named = {"structure": p["structure"], "masking": p["masking"], "seed": unit.seed}
-    for row in measured(learned, exact, law, p["moments"]):
-        yield {**named, "length": structure.length, **row}
+    named = Named(unit.structure, unit.masking, unit.seed, structure.length)
+    yield from measured(learned, exact, law, unit.moments, named)
 
 
-def trained(unit: Unit, structure: Ising | HMM, bench: Bench) -> Conditionals:
+def trained(unit: TrainAndSample, structure: Ising | HMM, bench: Bench) -> Conditionals:
     """Every answer of a network that saw fresh sequences of the structure."""
-    p, length, words = unit.parameters, structure.length, structure.vocab_size
+    length, words = structure.length, structure.vocab_size
     shape = Shape(
         words + 1,
         length,
-        width=p["width"],
-        layers=p["layers"],
-        heads=p["heads"],
+        width=unit.width,
+        layers=unit.layers,
+        heads=unit.heads,
         causal=False,
     )
     lm = MaskedLM(Transformer(shape, seed=unit.seed, device=bench.device))
     recipe = Recipe(
-        steps=p["steps"],
-        batch=p["batch"],
-        learning_rate=p["learning_rate"],
-        warmup=max(1, p["steps"] // 20),
+        steps=unit.steps,
+        batch=unit.batch,
+        learning_rate=unit.learning_rate,
+        warmup=max(1, unit.steps // 20),
         decay="cosine",
         clip=1.0,
     )
     source = structure.to(bench.device)
-    hide = objective(p["masking"], words, length)
+    hide = objective(unit.masking, words, length)
     fit(lm, source.sample, hide, recipe, bench.rng("training"))
     return Conditionals.of(lm, length, device=bench.device)
+
+
+class Named(NamedTuple):
+    """What was asked: the first fields of every row."""
+
+    structure: str
+    masking: str
+    seed: int
+    length: int
 
 
 def measured(
@@ -165,6 +198,7 @@ def measured(
     exact: Conditionals,
     law: Float[Tensor, " count"],
     moments: Sequence[int],
+    named: Named,
 ) -> Iterable[Row]:
     """The exact laws of every sampler on these conditionals, against the true law."""
     length = learned.length
@@ -173,33 +207,31 @@ def measured(
     for name, matrix, cost in chains(learned):
         settled = kernels.stationary_law(matrix)
         laws = kernels.law_after(matrix, start, moments)
-        yield {
-            "kind": "chain",
-            "sampler": name,
-            "steps": list(moments),
-            "tv": kernels.distances(laws, law).tolist(),
-            "long_run_tv": float(kernels.distances(settled[None], law)[0]),
-            "irreversibility": kernels.irreversibility(matrix, settled),
-            "queries": cost.queries,
-            "passes": cost.passes,
-        }
-    for order in ("random", "confident position", "confident token"):
+        yield Chain(
+            *named,
+            sampler=name,
+            steps=tuple(moments),
+            tv=tuple(kernels.distances(laws, law).tolist()),
+            long_run_tv=float(kernels.distances(settled[None], law)[0]),
+            irreversibility=kernels.irreversibility(matrix, settled),
+            queries=cost.queries,
+            passes=cost.passes,
+        )
+    for order in ORDERS:
         for rounds in range(1, length + 1):
             schedule = parallel.even_schedule(length, rounds)
             filled = kernels.unmask_law(learned, schedule, order)
             tv = float(kernels.distances(filled[None], law)[0])
-            yield {"kind": "unmask", "order": order, "rounds": rounds, "tv": tv}
+            yield Unmasked(*named, order=order, rounds=rounds, tv=tv)
     off = consistency.inconsistency(learned, law)
-    yield {
-        "kind": "oracle",
-        "inconsistency": off.mean,
-        "worst_inconsistency": off.worst,
-        "hidden": list(range(1, length + 1)),
-        "kl": [
-            consistency.conditional_error(learned, exact, law, hidden)
-            for hidden in range(1, length + 1)
-        ],
-    }
+    counts = tuple(range(1, length + 1))
+    yield Oracle(
+        *named,
+        inconsistency=off.mean,
+        worst_inconsistency=off.worst,
+        hidden=counts,
+        kl=tuple(consistency.conditional_error(learned, exact, law, count) for count in counts),
+    )
 
 
 def chains(learned: Conditionals) -> Iterable[tuple[str, Float[Tensor, "n n"], gibbs.Cost]]:
@@ -221,7 +253,7 @@ def chains(learned: Conditionals) -> Iterable[tuple[str, Float[Tensor, "n n"], g
 
 STUDY = Study(
     name="learned_kernel",
-    about="What do Gibbs, parallel decoding and unmasking return on a trained masked network?",
+    question="What do Gibbs, parallel decoding and unmasking return on a trained masked network?",
     settings={
         Scale.SMOKE: LearnedKernel(
             seeds=1,
@@ -240,12 +272,6 @@ STUDY = Study(
     },
     units=units,
     run=run,
-    figures=[
-        figures.spins_figure,
-        figures.words_figure,
-        figures.questions_figure,
-        figures.masking_figure,
-        figures.unmasking_figure,
-        figures.errors_figure,
-    ],
+    rows=ROWS,
+    figures=FIGURES,
 )

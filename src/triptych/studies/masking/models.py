@@ -6,6 +6,7 @@ from torch import Tensor
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table
+from triptych.core.validation import UserError
 from triptych.structures.hmm import HMM
 from triptych.structures.ising import Ising
 from triptych.theory.families import Family, HMMFamily, IsingFamily, TableFamily, identifiable
@@ -44,7 +45,7 @@ def ising_named(name: str, seed: int = 0) -> Ising:
             return Ising.clique_and_free(spins, spins, coupling, FIELD)
         case "random", [spins]:
             return Ising.random(spins, scale=coupling, seed=seed)
-    raise ValueError(f"{name!r} is no model: use for instance 'chain 4 0.3' or 'grid 2 3 0.4'")
+    raise UserError(f"{name!r} is no model: use for instance 'chain 4 0.3' or 'grid 2 3 0.4'")
 
 
 def law_named(name: str, length: int) -> MaskLaw:
@@ -77,7 +78,7 @@ def law_named(name: str, length: int) -> MaskLaw:
                 return float(value) * (tokens[:, 1:] != tokens[:, :-1]).double()
 
             return MaskLaw.looking(length, pairs, changes)
-    raise ValueError(f"{name!r} is no mask law: use for instance 'size 2', 'spans 2', 'ones 1.5'")
+    raise UserError(f"{name!r} is no mask law: use for instance 'size 2', 'spans 2', 'ones 1.5'")
 
 
 def efficiency(fisher: Float[Tensor, "d d"], gamma: Float[Tensor, "d d"]) -> tuple[float, float]:

@@ -3,7 +3,7 @@
 Four spins, all coupled by J, no field. Data sets of n sequences are fitted by k-pseudolikelihood,
 k = 1..4, with one drawn block per sequence [li, Def. 4.1.2], and for comparison with all blocks of
 every sequence. The same sequences serve every k. The squared error of θ̂ = (h, J) stands beside its
-exact limit tr Γ / n. Judges and figures are in `masking_more_judges`.
+exact limit tr Γ / n.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,16 +17,25 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
+from triptych.core.validation import UserError
 from triptych.structures.ising import Ising
-from triptych.studies import masking_more_judges as judges
-from triptych.studies.study import Bench, Claim, Row, Scale, Settings, Study, Unit
+from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
+from triptych.studies.masking.masking_more.figures import FIGURES
+from triptych.studies.masking.masking_more.judge import CLAIMS
+from triptych.studies.masking.masking_more.rows import (
+    BLOCKS,
+    PEAKY,
+    ROWS,
+    WEAK,
+    Descended,
+    Fitted,
+    Row,
+)
 from triptych.theory import estimators
 from triptych.theory.families import IsingFamily
 from triptych.theory.masking import asymptotic_covariance
 
 SPINS = 4
-BLOCKS = (1, 2, 3, 4)  # k
-COUPLINGS = (judges.WEAK, judges.PEAKY)
 DESCENTS = 10  # data sets that are also fitted by gradient descent
 _AT_ONCE = 2**20  # sequences held in memory
 
@@ -35,45 +44,63 @@ _AT_ONCE = 2**20  # sequences held in memory
 class MaskingMore(Settings):
     """How much data.
 
-    sizes     n, the sequences of a data set
-    repeats   data sets for each n and seed
+    sizes        n, the sequences of a data set
+    repeats      data sets for each n and seed
+    first_seed   the seeds are this one and those after it
     """
 
     seeds: int = 4
     sizes: tuple[int, ...] = (100, 300, 1000, 3000, 10_000, 30_000)
     repeats: int = 250
+    first_seed: int = 0
 
 
-def units(settings: MaskingMore) -> Sequence[Unit]:
+@dataclass(frozen=True)
+class FitData(Unit):
+    """Fit data sets of one size by every k."""
+
+    coupling: float
+    samples: int
+    repeats: int
+
+
+@dataclass(frozen=True)
+class CompareDescent(Unit):
+    """Fit data sets in two ways."""
+
+    coupling: float
+    samples: int
+    repeats: int
+
+
+def units(settings: MaskingMore) -> Sequence[FitData | CompareDescent]:
     """One per coupling, size and seed; one more per coupling compares the two ways to minimise."""
-    found = [
-        Unit({"kind": "fit", "coupling": J, "samples": n, "repeats": settings.repeats}, seed)
-        for J in COUPLINGS
+    if settings.repeats < 1 or min(settings.sizes, default=1) < 1:
+        raise UserError("repeats and sizes must be at least 1")
+    seeds = range(settings.first_seed, settings.first_seed + settings.seeds)
+    found: list[FitData | CompareDescent] = [
+        FitData(coupling, n, settings.repeats, seed=seed)
+        for coupling in (WEAK, PEAKY)
         for n in settings.sizes
-        for seed in range(settings.seeds)
+        for seed in seeds
     ]
     return found + [
-        Unit({"kind": "descent", "coupling": J, "samples": 1000, "repeats": DESCENTS}, 0)
-        for J in COUPLINGS
+        CompareDescent(coupling, 1000, DESCENTS, seed=settings.first_seed)
+        for coupling in (WEAK, PEAKY)
     ]
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: FitData | CompareDescent, bench: Bench) -> Iterable[Row]:
     """The same data for every k, others for every coupling, size and seed."""
-    given = unit.parameters
-    purpose = f"data, {given['kind']}, J = {given['coupling']}, n = {given['samples']}"
-    rng = TorchRng(bench.rng(purpose).seed)
-    ising = Ising.clique_and_free(SPINS, SPINS, given["coupling"], 0.0)
-    data = gather(ising, given["samples"], given["repeats"], rng)
-    rows = _descents(ising, data) if given["kind"] == "descent" else _fits(ising, data)
-    for row in rows:
-        yield {
-            "kind": given["kind"],
-            "coupling": given["coupling"],
-            "samples": given["samples"],
-            "seed": unit.seed,
-            **row,
-        }
+    kind = "fit" if isinstance(unit, FitData) else "descent"
+    rng = TorchRng(bench.rng(f"data, {kind}, J = {unit.coupling}, n = {unit.samples}").seed)
+    ising = Ising.clique_and_free(SPINS, SPINS, unit.coupling, 0.0)
+    data = gather(ising, unit.samples, unit.repeats, rng)
+    match unit:
+        case FitData():
+            return _fits(unit, ising, data)
+        case CompareDescent():
+            return _descents(unit, ising, data)
 
 
 @dataclass(frozen=True)
@@ -103,7 +130,7 @@ def gather(ising: Ising, samples: int, repeats: int, rng: Rng) -> Data:
     return Data(counts, {k: seen * given[k] for k in BLOCKS})
 
 
-def _fits(ising: Ising, data: Data) -> Iterator[Row]:
+def _fits(unit: FitData, ising: Ising, data: Data) -> Iterator[Fitted]:
     """‖θ̂ - θ*‖² for every data set, None where there is no estimate."""
     family = IsingFamily(ising)
     for k in BLOCKS:
@@ -114,18 +141,21 @@ def _fits(ising: Ising, data: Data) -> Iterator[Row]:
             exists = found.exists.tolist()
             norms = found.gradient_norm[found.exists]
             limit = asymptotic_covariance(family, masks, masks_per_sample=m).trace()
-            yield {
-                "k": k,
-                "masks": label,
-                "errors": [e if is_one else None for e, is_one in zip(errors, exists, strict=True)],
-                "without_estimate": exists.count(False),
-                "largest_gradient": float(norms.max()) if len(norms) else 0.0,
-                "limit": float(limit),
-            }
+            yield Fitted(
+                coupling=unit.coupling,
+                samples=unit.samples,
+                seed=unit.seed,
+                k=k,
+                masks=label,
+                errors=tuple(e if one else None for e, one in zip(errors, exists, strict=True)),
+                without_estimate=exists.count(False),
+                largest_gradient=float(norms.max()) if len(norms) else 0.0,
+                limit=float(limit),
+            )
 
 
-def _descents(ising: Ising, data: Data) -> Iterator[Row]:
-    """Newton's method against gradient descent, which the source used, on the same data."""
+def _descents(unit: CompareDescent, ising: Ising, data: Data) -> Iterator[Descended]:
+    """Both ways to the minimum, for every k."""
     family = IsingFamily(ising)
     for k in BLOCKS:
         masks = MaskLaw.of_size(SPINS, k)
@@ -133,37 +163,28 @@ def _descents(ising: Ising, data: Data) -> Iterator[Row]:
         descent = estimators.fit(family, masks, data.drawn[k], method="gradient", tolerance=1e-5)
         both = newton.exists & descent.exists
         gap = (newton.theta - descent.theta)[both].abs()
-        yield {
-            "k": k,
-            "data_sets": int(both.sum()),
-            "gap": float(gap.max()) if len(gap) else None,
-            "steps": int(descent.steps.max()),
-        }
+        yield Descended(
+            coupling=unit.coupling,
+            samples=unit.samples,
+            seed=unit.seed,
+            k=k,
+            data_sets=int(both.sum()),
+            gap=float(gap.max()) if len(gap) else None,
+            steps=int(descent.steps.max()),
+        )
 
 
 STUDY = Study(
     name="masking_more",
-    about="Does hiding more spins at once fit an Ising model better from the same data?",
+    question="Does hiding more spins at once fit an Ising model better from the same data?",
     settings={
         Scale.SMOKE: MaskingMore(seeds=1, sizes=(100, 1000, 3000), repeats=100),
-        Scale.LAPTOP: MaskingMore(),
-        Scale.PAPER: MaskingMore(seeds=20),
+        Scale.LAPTOP: MaskingMore(first_seed=100),
+        Scale.PAPER: MaskingMore(seeds=20, first_seed=100),
     },
     units=units,
     run=run,
-    claims=[
-        Claim(
-            "li.fig-4.1",
-            judges.judge_weak,
-            judges.refuted(judges.WEAK),
-            held_by=judges.held(judges.WEAK),
-        ),
-        Claim(
-            "li.fig-4.2",
-            judges.judge_peaky,
-            judges.refuted(judges.PEAKY),
-            held_by=judges.held(judges.PEAKY),
-        ),
-    ],
-    figures=[judges.error_figure, judges.gain_figure, judges.ten_figure],
+    rows=ROWS,
+    claims=CLAIMS,
+    figures=FIGURES,
 )

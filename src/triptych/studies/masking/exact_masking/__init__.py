@@ -1,0 +1,1 @@
+"""What masks cost a masked estimator, exactly."""

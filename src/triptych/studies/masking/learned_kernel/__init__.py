@@ -1,0 +1,1 @@
+"""What samplers return on a trained masked network."""

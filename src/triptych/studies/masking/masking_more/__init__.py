@@ -1,0 +1,1 @@
+"""Does hiding more spins at once fit an Ising model better?"""
