@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from triptych.core.estimates import Estimate, mean
-from triptych.studies.api.figures import Kind, Series
+from triptych.studies.api.figures import Kind, Number, Series
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
@@ -25,15 +25,15 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def mean_series(
-    points: Iterable[tuple[float, float]], label: str, kind: Kind, *, percent: bool = True
+    points: Iterable[tuple[Number, Number]], label: str, kind: Kind, *, percent: bool = True
 ) -> Series:
     """The mean of y at every x; intervals end at 0 and, in per cent, at 100.
 
     Worked value: (1, 0.4), (1, 0.6), (2, 1.0) has the means 50 at 1 and 100 at 2 in per cent.
     """
-    by_x: dict[float, list[float]] = {}
+    by_x: dict[Number, list[float]] = {}
     for x, y in points:
-        by_x.setdefault(x, []).append(y)
+        by_x.setdefault(x, []).append(float(y))
     places = sorted(by_x)
     found = [mean(by_x[place]) for place in places]
     factor, most = (100.0, 1.0) if percent else (1.0, math.inf)
