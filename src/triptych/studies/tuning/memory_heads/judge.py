@@ -34,6 +34,7 @@ PUBLISHED = {
     for size, memory, plain in zip(STATES, MEMORY, VANILLA, strict=True)
 }
 DIFFERENCE = round(sum(PUBLISHED.values()) / len(PUBLISHED), 1)  # 25.7 points over all four sizes
+OVERALL = "attention head on memory data minus linear head on vanilla data, points"
 NEAR = 95.0  # per cent: "near 100 %"
 ENOUGH = 4  # trials at each size, of each kind of data
 
@@ -46,7 +47,7 @@ def judge(rows: Rows[Trial]) -> Verdict:
     plain = _of(trials, "vanilla")
     return decide(
         above(
-            "attention head on memory data minus linear head on vanilla data, points",
+            OVERALL,
             gap(_attention(trials), _linear(trials)),
             0.0,
             published=DIFFERENCE,
