@@ -43,6 +43,7 @@ ENOUGH = 4  # trials at each size
 
 
 def judge(rows: Rows[Trial]) -> Verdict:
+    """Prompt minus head over all trials, beyond |X|, at every size; and beyond against within."""
     every = best_rate(rows.of(Trial))
     trials = off_plateau(every)
     beyond = [t for t in trials if t.states > VOCAB]
