@@ -550,3 +550,15 @@ def test_a_row_counts_what_the_theorem_speaks_of(tmp_path):
     counted = row.positive + row.negative + row.off_support + row.too_close_to_call
     assert counted == row.in_recoverable
     assert row.margin == memory_prompts.conditions(*case).conditions[0].margin
+
+
+def test_of_errors_the_largest_counts_and_counts_add_up():
+    """A nan must not vanish among them."""
+    small = exact_memory._Errors(1e-15, 1e-14, 0.0, 0.0)
+    large = exact_memory._Errors(0.0, 1.0, 2.0, 3.0)
+    counts = exact_memory._Counts(*range(13))
+    errors, total = exact_memory._combined([(small, counts), (large, counts)])
+    assert errors == (1e-15, 1, 2, 3)
+    assert total == tuple(2 * number for number in range(13))
+    nan = small._replace(value_error=math.nan)
+    assert math.isnan(exact_memory._combined([(nan, counts), (large, counts)])[0].value_error)
