@@ -13,8 +13,9 @@ from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
 from triptych.lab.workbench import WorkBench
 from triptych.structures.memory_hmm import MemoryHMM
-from triptych.studies import exact_memory
-from triptych.studies.study import Unit
+from triptych.studies.api.study import Rows
+from triptych.studies.tuning.exact_memory import judge as judges
+from triptych.studies.tuning.exact_memory import study as exact_memory
 from triptych.theory import memory_heads, memory_prompts
 
 
@@ -458,52 +459,106 @@ def test_bad_input_is_explained():
         )
 
 
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize("prompted", [False, True])
+@pytest.mark.parametrize("cells", [1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_model_with_one_assumption_broken_gets_no_witness(cells, prompted, seed):
+    """And the refusal names the assumption."""
+    case = memory_prompts.random_case(
+        cells, 2, contents=1 + seed, prompted=prompted, sparse_memory=seed == 0, seed=seed
+    )
+    model, cell, task = case
+    same = model.emission.clone()
+    same[:, cell] = same[:1, cell]
+    still = torch.eye(len(model.initial), dtype=torch.float64)
+    broken = [
+        (replace(model, emission=same), "recoverable hidden states"),
+        (replace(model, transition=still), "ergodic chain"),
+        (replace(model, initial=still[0]), "full support"),
+    ]
+    if prompted:
+        not_stationary = replace(model, initial=0.5 * (model.initial + still[0]))
+        broken.append((not_stationary, "stationarity"))
+        assert not memory_heads.conditions(model, cell).hold
+        with pytest.raises(ValueError, match="recoverable hidden states"):
+            memory_heads.witness(model, cell, task, 3)
+    build = memory_prompts.witness if prompted else memory_heads.witness
+    for changed, named in broken:
+        with pytest.raises(ValueError, match=named):
+            build(changed, cell, task, 3)
+
+
 # ------------------------------------------------------------------ the study's judges
 
-
-def good(kind):
-    return exact_memory._GOOD | {"kind": kind, "head_available": kind == exact_memory.HEAD}
-
-
-JUDGES = [
-    (exact_memory.judge_head, exact_memory.HEAD),
-    (exact_memory.judge_prompt, exact_memory.PROMPT),
-    (exact_memory.judge_prompt_cells, exact_memory.PROMPT_CELLS),
-]
+CLAIMS = {claim.id: claim for claim in judges.CLAIMS}
+each_claim = pytest.mark.parametrize("claim", CLAIMS.values(), ids=CLAIMS.keys())
 
 
-@pytest.mark.parametrize(("judge", "kind"), JUDGES)
-def test_a_judge_holds_only_with_the_evidence_it_asks_for(judge, kind):
-    assert judge([good(kind)]).outcome is Outcome.HOLDS
+@each_claim
+def test_a_judge_holds_only_with_the_evidence_it_asks_for(claim):
+    (good,) = claim.held_by
+
+    def outcome(*rows):
+        return claim.verdict(Rows(rows)).outcome
+
+    assert outcome(good) is Outcome.HOLDS
     thin = [
         {"positive": 10},
         {"positive": 90, "negative": 90},
         {"full_memory": True},
         {"conditions_hold": False},
     ]
-    if kind != exact_memory.HEAD:
+    if claim.id != "wei.thm-4.3":
         thin += [{"off_support": 0}, {"larger_attention": 0}, {"head_available": True}]
     for change in thin:
-        assert judge([good(kind) | change]).outcome is Outcome.UNDECIDED, change
-    assert judge([good(kind), good(kind) | {"value_error": math.nan}]).outcome is Outcome.FAILS
+        assert outcome(replace(good, **change)) is Outcome.UNDECIDED, change
+    assert outcome(good, replace(good, value_error=math.nan)) is Outcome.UNDECIDED
+
+
+@each_claim
+def test_the_steps_of_the_proof_decide_nothing(claim):
+    """The statement is judged; what its proof says about other things stands beside."""
+    (good,) = claim.held_by
+    steps = {"joint_error": 1.0, "state_error": 1.0, "attention_mismatches": 7}
+    if claim.id != "wei.thm-4.3":
+        steps |= {"prompt_attended": 7, "published_offset_wrong": 7}
+    for name, value in steps.items():
+        verdict = claim.verdict([replace(good, **{name: value})])
+        assert verdict.outcome is Outcome.HOLDS, name
+        assert value in [check.value for check in verdict.checks if check.outcome is None], name
 
 
 def test_one_cell_is_no_evidence_for_several_but_can_refute_them():
-    one, several = good(exact_memory.PROMPT), good(exact_memory.PROMPT_CELLS)
-    judge = exact_memory.judge_prompt_cells
+    (one,), (several,) = CLAIMS["wei.thm-4.6"].held_by, CLAIMS["wei.thm-C.6"].held_by
+    judge = CLAIMS["wei.thm-C.6"].verdict
     assert judge([one]).outcome is Outcome.UNDECIDED
-    assert judge([several, one | {"wrong_labels": 1}]).outcome is Outcome.FAILS
+    assert judge([several, replace(one, wrong_labels=1)]).outcome is Outcome.FAILS
+    assert CLAIMS["wei.thm-4.6"].verdict([several]).outcome is Outcome.UNDECIDED
+    assert CLAIMS["wei.thm-4.3"].verdict([one, several]).outcome is Outcome.UNDECIDED
 
 
 def test_a_row_counts_what_the_theorem_speaks_of(tmp_path):
-    unit = Unit(
-        {"kind": exact_memory.PROMPT, "cells": 1, "values": 3, "enumerated": 100, "strings": 5}, 0
-    )
+    unit = exact_memory.DrawPrompt(cells=1, values=3, enumerated=100, strings=5, seed=0)
     (row,) = exact_memory.run(unit, WorkBench(0, "cpu", tmp_path))
     case = memory_prompts.random_case(1, 3, contents=1, prompted=True, sparse_memory=True, seed=0)
     vocab = case.model.vocab_size
     short = all_sequences(vocab, int(math.log(100, vocab)))
-    assert row["inputs"] == int(memory_heads.supports(case.model, short).possible.sum()) + 5
-    counted = row["positive"] + row["negative"] + row["off_support"] + row["too_close_to_call"]
-    assert counted == row["in_recoverable"]
-    assert row["margin"] == memory_prompts.conditions(*case).conditions[0].margin
+    assert row.inputs == int(memory_heads.supports(case.model, short).possible.sum()) + 5
+    counted = row.positive + row.negative + row.off_support + row.too_close_to_call
+    assert counted == row.in_recoverable
+    assert row.margin == memory_prompts.conditions(*case).conditions[0].margin
+
+
+def test_of_errors_the_largest_counts_and_counts_add_up():
+    """A nan must not vanish among them."""
+    small = exact_memory._Errors(1e-15, 1e-14, 0.0, 0.0)
+    large = exact_memory._Errors(0.0, 1.0, 2.0, 3.0)
+    counts = exact_memory._Counts(*range(13))
+    errors, total = exact_memory._combined([(small, counts), (large, counts)])
+    assert errors == (1e-15, 1, 2, 3)
+    assert total == tuple(2 * number for number in range(13))
+    nan = small._replace(value_error=math.nan)
+    assert math.isnan(exact_memory._combined([(nan, counts), (large, counts)])[0].value_error)

@@ -10,8 +10,12 @@ import torch
 from triptych.core.estimates import Outcome
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
+from triptych.core.validation import UserError
 from triptych.structures.hmm import HMM
-from triptych.studies import exact_heads, exact_prompts
+from triptych.studies.api.study import Rows
+from triptych.studies.tuning import exact_heads
+from triptych.studies.tuning.exact_prompts import judge as judges
+from triptych.studies.tuning.exact_prompts import study as exact_prompts
 from triptych.theory import essential, heads, prompts
 
 
@@ -361,25 +365,54 @@ def test_the_least_hinge_loss_by_hand():
 # ---------------------------------------------------------------- the judges
 
 
+def held(id_):
+    """(judge, the row on which it holds) of a claim."""
+    (claim,) = [claim for claim in judges.CLAIMS if claim.id == id_]
+    (row,) = claim.held_by
+    return lambda *rows: claim.judge(Rows(rows)), row
+
+
 def test_the_judge_asks_for_wide_models_and_for_prompts_off_the_support():
-    row = exact_prompts._PROMPT
-    judge = exact_prompts.judge_prompt
-    assert judge([row]).outcome is Outcome.HOLDS
-    assert judge([row | {"vocab": 12}]).outcome is Outcome.UNDECIDED
-    assert judge([row | {"off_support": 0}]).outcome is Outcome.UNDECIDED
-    assert judge([row | {"inputs": 50}]).outcome is Outcome.UNDECIDED
-    assert judge([row | {"conditions_hold": False}]).outcome is Outcome.UNDECIDED
-    for lemma, good in (
-        (exact_prompts.judge_fake_token, exact_prompts._FAKE_TOKEN),
-        (exact_prompts.judge_disentangle, exact_prompts._DISENTANGLE),
+    judge, row = held("wei.thm-3.6")
+    assert judge(row).outcome is Outcome.HOLDS
+    for change in ({"vocab": 12}, {"off_support": 0}, {"inputs": 50}, {"conditions_hold": False}):
+        assert judge(replace(row, **change)).outcome is Outcome.UNDECIDED, change
+    assert judge(row, replace(row, states=3, inputs=50)).outcome is Outcome.HOLDS
+    for id_ in ("wei.lem-B.1", "wei.lem-B.2"):
+        judge, row = held(id_)
+        assert judge(row).outcome is Outcome.HOLDS
+        for change in ({"off_support": 0}, {"supported": 5}):
+            assert judge(replace(row, **change)).outcome is Outcome.UNDECIDED, change
+
+
+def test_what_a_head_alone_does_decides_nothing():
+    judge, row = held("wei.thm-3.6")
+    alone = replace(row, head_alone_works=True, head_alone_wrong_share=0.0)
+    assert judge(alone).outcome is Outcome.HOLDS
+    assert [check.value for check in judge(row, alone).checks if check.outcome is None] == [2, 1]
+
+
+def test_a_prompt_without_any_string_has_no_scale():
+    """Neither a refutation nor evidence."""
+    judge, row = held("wei.lem-B.2")
+    empty = replace(row, smallest_scale=None, supported=0)
+    assert judge(row, empty).outcome is Outcome.HOLDS
+    assert judge(empty).outcome is Outcome.UNDECIDED
+
+
+def test_sizes_that_cannot_be_are_explained():
+    for changes, sentence in (
+        ({"narrow": (1, 3)}, "narrow must be at least 2"),
+        ({"narrow": (3, 12)}, "narrow must be at most and wide above vocab = 10"),
+        ({"wide": (10,)}, "narrow must be at most and wide above vocab = 10"),
     ):
-        assert lemma([good]).outcome is Outcome.HOLDS
-        assert lemma([good | {"off_support": 0}]).outcome is Outcome.UNDECIDED
-        assert lemma([good | {"supported": 5}]).outcome is Outcome.UNDECIDED
+        with pytest.raises(UserError, match=sentence):
+            exact_prompts.units(exact_prompts.ExactPrompts(**changes))
 
 
 def test_the_converse_asks_for_both_kinds_of_evidence():
     judge = exact_heads.judge_needs_rank
-    assert judge([exact_heads._TWINS, exact_heads._DEPENDENT]).outcome is Outcome.HOLDS
-    assert judge([exact_heads._TWINS]).outcome is Outcome.UNDECIDED
-    assert judge([exact_heads._DEPENDENT]).outcome is Outcome.UNDECIDED
+    twins, defeat = exact_heads._TWINS, exact_heads._DEFEAT
+    assert judge(Rows([twins, defeat])).outcome is Outcome.HOLDS
+    assert judge(Rows([twins])).outcome is Outcome.UNDECIDED
+    assert judge(Rows([defeat])).outcome is Outcome.UNDECIDED

@@ -9,7 +9,6 @@ what twenty do.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,11 +17,12 @@ from torch import Tensor
 from triptych.adaptation.linear import best_linear_head
 from triptych.adaptation.prompts import Tuning
 from triptych.adaptation.tasks import draw_task, majority_rate
+from triptych.core.validation import UserError
 from triptych.structures.hmm import HMM
-from triptych.studies.downstream import VOCAB, vanilla
-from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.judging import mean_series
-from triptych.studies.study import Bench, Row, Rows, Scale, Settings, Study, Unit
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
+from triptych.studies.api.summaries import mean_series
+from triptych.studies.tuning.networks import VOCAB, vanilla
 from triptych.theory.heads import smallest_singular_value
 from triptych.training.loop import Recipe
 
@@ -47,14 +47,46 @@ class ExactTuning(Settings):
     learning_rate: float = 0.1
 
 
-def units(settings: ExactTuning) -> Sequence[Unit]:
-    """One HMM and one task each."""
-    common = {
-        name: getattr(settings, name)
-        for name in ("prompt_lengths", "inputs", "train", "test", "steps", "learning_rate")
-    }
+@dataclass(frozen=True)
+class TuneExactly(Unit):
+    """One HMM and one task."""
+
+    states: int
+    prompt_lengths: tuple[int, ...]
+    inputs: int
+    train: int
+    test: int
+    steps: int
+    learning_rate: float
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """Soft tokens with the best linear head after them, and the best linear head alone.
+
+    draws           how often the task was drawn, until both labels occurred
+    majority        accuracy of always saying the most frequent label
+    summary_error   largest error of the two soft tokens that stand for the whole input
+    margin          smallest singular value of the emission matrix
+    """
+
+    states: int
+    seed: int
+    draws: int
+    majority: float
+    summary_error: float
+    margin: float
+    head: float
+    prompt_length: int
+    prompt: float
+
+
+def units(settings: ExactTuning) -> Sequence[TuneExactly]:
+    """All sizes of a seed before the next seed."""
+    if min(settings.hidden) < 1 or min(settings.prompt_lengths) < 1:
+        raise UserError("hidden sizes and prompt_lengths must be at least 1")
     return [
-        Unit({"states": states, **common}, seed)
+        TuneExactly.of(settings, states=states, seed=seed)
         for seed in range(1, settings.seeds + 1)
         for states in settings.hidden
     ]
@@ -69,7 +101,7 @@ def summary(hmm: HMM, posterior: Float[Tensor, "batch states"]) -> Float[Tensor,
     """
     law = hmm.initial @ hmm.transition
     if not (law > 0).all():
-        raise ValueError(
+        raise UserError(
             f"state {int(law.argmin())} cannot stand at the first token; a summary needs every "
             "state there to have a positive probability"
         )
@@ -78,73 +110,74 @@ def summary(hmm: HMM, posterior: Float[Tensor, "batch states"]) -> Float[Tensor,
     return torch.stack([torch.ones_like(likelihood), likelihood], dim=1)
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: TuneExactly, bench: Bench) -> Iterable[Tuned]:
     """The best head on the exact law, and soft tokens with a head."""
-    p, seed = unit.parameters, unit.seed
-    hmm = vanilla(p["states"], p["inputs"] + 1, seed).to(bench.device)
-    n = p["train"]
-    tokens = hmm.sample(n + p["test"], bench.rng("inputs"))
+    hmm = vanilla(unit.states, unit.inputs + 1, unit.seed).to(bench.device)
+    n = unit.train
+    tokens = hmm.sample(n + unit.test, bench.rng("inputs"))
     hidden = torch.zeros_like(tokens, dtype=torch.bool)
     hidden[:, 0] = True
     posterior = hmm.posterior(tokens, hidden).exp()
     exact = hmm.masked_log_probs(tokens, hidden)[:, 0].exp()
-    task, labels = draw_task(posterior[:n, 0], seed=seed)
+    task, labels = draw_task(posterior[:n, 0], seed=unit.seed)
     wanted = task.labels(posterior[n:, 0])
     vectors = summary(hmm, posterior[:, 1])
     agreement = (hmm.soft_masked_probs(vectors, at=0)[:, 0] - exact).abs().max()
-    common: Row = {
-        "kind": "exact",
-        "states": p["states"],
-        "seed": seed,
-        "draws": task.draws,
-        "majority": majority_rate(wanted),
-        "summary_error": float(agreement),
-        "margin": smallest_singular_value(hmm.emission.T),
-        "head": best_linear_head(exact[:n], labels).score(exact[n:], wanted),
-    }
-    none: Any = torch.full(vectors.shape[:2], VOCAB, device=tokens.device)
+    head = best_linear_head(exact[:n], labels).score(exact[n:], wanted)
+    no_symbols = torch.full(vectors.shape[:2], VOCAB, device=tokens.device)
     recipe = Recipe(
-        steps=p["steps"],
+        steps=unit.steps,
         batch=128,
-        learning_rate=p["learning_rate"],
-        warmup=p["steps"] // 8,
+        learning_rate=unit.learning_rate,
+        warmup=unit.steps // 8,
         decay="linear",
     )
-    for length in p["prompt_lengths"]:
-        tuned = Tuning(hmm, prompt_length=length, recipe=recipe, seed=seed)
-        tuned.fit_vectors(vectors[:n], none[:n], labels)
+    for length in unit.prompt_lengths:
+        tuned = Tuning(hmm, prompt_length=length, recipe=recipe, seed=unit.seed)
+        tuned.fit_vectors(vectors[:n], no_symbols[:n], labels)
         features = tuned.features_of(vectors)
         best = best_linear_head(features[:n], labels)
-        yield common | {"prompt_length": length, "prompt": best.score(features[n:], wanted)}
+        yield Tuned(
+            states=unit.states,
+            seed=unit.seed,
+            draws=task.draws,
+            majority=majority_rate(wanted),
+            summary_error=float(agreement),
+            margin=smallest_singular_value(hmm.emission.T),
+            head=head,
+            prompt_length=length,
+            prompt=best.score(features[n:], wanted),
+        )
 
 
-def accuracy_figure(rows: Rows) -> Figure:
+def accuracy_figure(rows: Rows[Tuned]) -> Figure:
     """Accuracy against |H|, without any network."""
-    lengths = sorted({row["prompt_length"] for row in rows})
-    first = [row for row in rows if row["prompt_length"] == lengths[0]]
+    trials = rows.of(Tuned)
+    lengths = sorted({row.prompt_length for row in trials})
+    first = [row for row in trials if row.prompt_length == lengths[0]]
     series = [
         mean_series(
-            [row for row in rows if row["prompt_length"] == length],
-            "states",
-            "prompt",
+            [(row.states, row.prompt) for row in trials if row.prompt_length == length],
             f"{length} soft token{'s' if length > 1 else ''} and a head",
             "ours",
         )
         for length in lengths
     ]
-    series.append(mean_series(first, "states", "head", "best linear head", "control"))
-    majority = mean_series(first, "states", "majority", "always the majority label", "truth")
-    series.append(replace(majority, low=(), high=()))
+    heads = [(row.states, row.head) for row in first]
+    series.append(mean_series(heads, "best linear head", "control"))
+    majority = [(row.states, row.majority) for row in first]
+    always = mean_series(majority, "always the majority label", "truth")
+    series.append(replace(always, low=(), high=()))
     gains = [
         Series(
             f"one trial, |H| {sign} 10",
             kind,
-            [max(row["margin"], SMALLEST) for row in mine],
-            [100 * (row["prompt"] - row["head"]) for row in mine],
+            [max(row.margin, SMALLEST) for row in some],
+            [100 * (row.prompt - row.head) for row in some],
             line=False,
         )
-        for sign, kind, mine in _by_size(first)
-        if mine
+        for sign, kind, some in _by_size(first)
+        if some
     ]
     return Figure(
         "exact_tuning",
@@ -166,15 +199,15 @@ def accuracy_figure(rows: Rows) -> Figure:
     )
 
 
-def _by_size(rows: Rows) -> list[tuple[str, Kind, list[Row]]]:
-    beyond = [dict(row) for row in rows if row["states"] > VOCAB]
-    within = [dict(row) for row in rows if row["states"] <= VOCAB]
+def _by_size(rows: Sequence[Tuned]) -> list[tuple[str, Kind, list[Tuned]]]:
+    beyond = [row for row in rows if row.states > VOCAB]
+    within = [row for row in rows if row.states <= VOCAB]
     return [(">", "ours", beyond), ("<=", "control", within)]
 
 
 STUDY = Study(
     name="exact_tuning",
-    about="What do heads and prompts reach on the exact masked model, with no network at all?",
+    question="What do heads and prompts reach on the exact masked model, with no network at all?",
     settings={
         Scale.SMOKE: ExactTuning(
             seeds=1, hidden=(4, 12), prompt_lengths=(1, 2), inputs=10, train=80, test=40, steps=20
@@ -184,5 +217,6 @@ STUDY = Study(
     },
     units=units,
     run=run,
+    rows=(Tuned,),
     figures=[accuracy_figure],
 )

@@ -1,0 +1,1 @@
+"""Attention heads and soft prompts on memory HMMs, exactly [wei, 4, C]."""

@@ -1,0 +1,1 @@
+"""Head tuning against prompt tuning on pretrained networks [wei, 5]."""
