@@ -1,13 +1,9 @@
-"""A language model trained on brackets, prompts that it has not seen the like of, its mistakes, and
-a probe that tells them: what the studies of guided generation on Dyck share [li, 3.2.1].
-
-The language has two bracket types, square ones with probability p. The network learns strings with
-p = 0.2 and is asked to complete beginnings of strings with p = 0.8.
+"""Prompts that a bracket network has not seen the like of, its completions and its mistakes
+[li, 3.2.1].
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,185 +17,21 @@ from triptych.inference.run import Result
 from triptych.inference.transforms import nucleus
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
-from triptych.models.layers import Shape
-from triptych.models.transformer import Transformer
 from triptych.structures.bracket_parse import DyckError
 from triptych.structures.dyck import Dyck
-from triptych.studies.study import Bench, Settings, Unit
-from triptych.training.corpus import Corpus
-from triptych.training.loop import Recipe, fit, gap_meter
-from triptych.training.objectives import next_token
+from triptych.studies.generation.trained_dyck import DyckNetwork, Trained
 from triptych.verifiers.probe import Probe
 
-NETWORK = (
-    "length",
-    "square",
-    "q",
-    "layers",
-    "heads",
-    "width",
-    "feedforward",
-    "strings",
-    "steps",
-    "batch",
-    "learning_rate",
-    "warmup",
-    "weight_decay",
-    "ema",
-)
 
-
-@dataclass(frozen=True)
-class TrainedDyck(Settings):
-    """The language, the network and its training; the thesis' setting is the default.
-
-    length       tokens of a string, its end token not counted
-    square       probability of square brackets in training; ood_square: in the prompts
-    q            probability to open where both moves are free
-    strings      training strings, drawn once and seen in random order
-    shortest_prompt, longest_prompt   tokens of a prompt, uniform
-    top_p        of the nucleus that completes prompts unless said otherwise
-    mistakes     wrong strings gathered to train the probe, and as many again for the tables
-    most_prompts how many prompts may be tried in gathering them
-    """
-
-    seeds: int = 5
-    length: int = 32
-    square: float = 0.2
-    ood_square: float = 0.8
-    q: float = 0.5
-    layers: int = 6
-    heads: int = 8
-    width: int = 512
-    feedforward: int = 1024
-    strings: int = 300_000
-    steps: int = 9375
-    batch: int = 32
-    learning_rate: float = 3e-4
-    warmup: int = 100
-    weight_decay: float = 0.1
-    ema: float = 0.999
-    shortest_prompt: int = 25
-    longest_prompt: int = 31
-    top_p: float = 0.9
-    mistakes: int = 441
-    most_prompts: int = 100_000
-
-
-# Networks that train in a second, and in a minute or two.
-TINY: dict[str, Any] = {
-    "length": 12,
-    "layers": 1,
-    "heads": 2,
-    "width": 16,
-    "feedforward": 32,
-    "strings": 500,
-    "steps": 60,
-    "learning_rate": 1e-2,
-    "warmup": 10,
-    "ema": 0.9,
-    "shortest_prompt": 6,
-    "longest_prompt": 10,
-    "most_prompts": 1000,
-}
-SMALL: dict[str, Any] = {
-    "layers": 2,
-    "heads": 4,
-    "width": 128,
-    "feedforward": 256,
-    "strings": 64_000,
-    "steps": 2000,
-    "learning_rate": 1e-3,
-    "ema": 0.99,
-    "most_prompts": 20_000,
-}
-
-
-def one_for_each_network(settings: TrainedDyck) -> list[Unit]:
-    """A unit for every seed, named by all settings but their number."""
-    values = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    p = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k != "seeds"}
-    return [Unit(p, seed) for seed in range(settings.seeds)]
-
-
-def language(p: Mapping[str, Any], square: float, device: str) -> Dyck:
-    """Strings of `length` brackets and an end token, square ones with this probability."""
-    types = torch.tensor([square, 1 - square], dtype=torch.float64)
-    return Dyck.fixed_length(p["length"], type_probs=types, q=p["q"], end=True, device=device)
-
-
-class Trained(NamedTuple):
-    """The network, its distance to the law it learned, and the prompts' law."""
-
-    lm: CausalLM
-    kl: float
-    law: Dyck
-    ood: Dyck
-
-
-def trained(p: Mapping[str, Any], bench: Bench, seed: int) -> Trained:
-    """The network of this seed, trained once and kept in the cache."""
-    law = language(p, p["square"], bench.device)
-    # One position more than the tokens, so that a full string has a state to be judged by.
-    shape = Shape(
-        vocab_size=law.vocab_size + 1,
-        length=law.length + 1,
-        width=p["width"],
-        layers=p["layers"],
-        heads=p["heads"],
-        feedforward=p["feedforward"],
-        positions="rotary",
-    )
-    key = {"network": "dyck lm", "seed": seed} | {name: p[name] for name in NETWORK}
-    kept = bench.tensors(key, lambda: _train(p, bench, law, shape, seed))
-    net = Transformer(shape, seed=seed, device=bench.device)
-    net.load_state_dict({name: value for name, value in kept.items() if name != "kl"})
-    net.requires_grad_(False).eval()
-    return Trained(
-        CausalLM(net), float(kept["kl"]), law, language(p, p["ood_square"], bench.device)
-    )
-
-
-def _train(
-    p: Mapping[str, Any], bench: Bench, law: Dyck, shape: Shape, seed: int
-) -> dict[str, Tensor]:
-    lm = CausalLM(Transformer(shape, seed=seed, device=bench.device))
-    strings = TorchRng(seed)
-    corpus = Corpus.draw(
-        law.to("cpu"), p["strings"], strings, chunk=law.length, device=bench.device
-    )
-    recipe = Recipe(
-        steps=p["steps"],
-        batch=p["batch"],
-        learning_rate=p["learning_rate"],
-        warmup=p["warmup"],
-        decay="linear",
-        weight_decay=p["weight_decay"],
-        ema=p["ema"],
-    )
-    history = fit(
-        lm,
-        corpus.sample,
-        next_token(),
-        recipe,
-        TorchRng(seed + 1, bench.device),
-        meter=gap_meter(next_token(law), law.sample(512, TorchRng(seed + 2, bench.device))),
-    )
-    kl = torch.tensor(history.gaps[-1][1].kl, dtype=torch.float64)
-    return {**lm.net.state_dict(), "kl": kl}
-
-
-def draw_prompts(
-    p: Mapping[str, Any], law: Dyck, count: int, rng: TorchRng
-) -> Int[Tensor, "count t"]:
+def draw_prompts(p: DyckNetwork, law: Dyck, count: int, rng: TorchRng) -> Int[Tensor, "count t"]:
     """Beginnings of strings of a law, -1 beyond each one's end."""
     tokens = law.sample(count, rng)
-    lengths = torch.arange(p["shortest_prompt"], p["longest_prompt"] + 1, device=tokens.device)
+    lengths = torch.arange(p.shortest_prompt, p.longest_prompt + 1, device=tokens.device)
     alike = torch.full((1, len(lengths)), 1 / len(lengths), dtype=torch.float64).log()
     places = torch.zeros(count, dtype=torch.long, device=tokens.device)
     chosen = lengths[rng.categorical(alike.to(tokens.device), places)]
     beyond = torch.arange(tokens.shape[1], device=tokens.device) >= chosen[:, None]
-    return tokens.masked_fill(beyond, PAD)[:, : p["longest_prompt"]]
+    return tokens.masked_fill(beyond, PAD)[:, : p.longest_prompt]
 
 
 Sampling = Callable[[CachedDecoder], Result]
@@ -223,7 +55,7 @@ def complete(
     return results
 
 
-def plainly(p: Mapping[str, Any], law: Dyck, top_p: float, rng: Rng) -> Sampling:
+def plainly(law: Dyck, top_p: float, rng: Rng) -> Sampling:
     """Nucleus sampling; top_p = 0 is argmax and 1 the whole law."""
     return lambda decoder: ancestral.sample(
         decoder,
@@ -286,14 +118,14 @@ class Mistakes(NamedTuple):
         return Mistakes(self.tokens[first:last], self.lengths[first:last], self.prompts)
 
 
-def gather_mistakes(p: Mapping[str, Any], model: Trained, count: int, rng: TorchRng) -> Mistakes:
+def gather_mistakes(p: DyckNetwork, model: Trained, count: int, rng: TorchRng) -> Mistakes:
     """Complete out-of-distribution prompts until `count` strings went wrong."""
     found: list[Tensor] = []
     tried = have = 0
     at_once = 5000 if rng.device.type == "cuda" else 500
-    while have < count and tried < p["most_prompts"]:
+    while have < count and tried < p.most_prompts:
         prompts = draw_prompts(p, model.ood, at_once, rng)
-        done = read(model.law, complete(model.lm, prompts, plainly(p, model.law, p["top_p"], rng)))
+        done = read(model.law, complete(model.lm, prompts, plainly(model.law, p.top_p, rng)))
         tried += len(prompts)
         columns = torch.arange(done.tokens.shape[1], device=done.tokens.device)
         wrong = done.tokens.masked_fill(columns > done.position[:, None], PAD)[~done.right]
@@ -323,7 +155,6 @@ def states_of(
 
 
 def guided(
-    p: Mapping[str, Any],
     model: Trained,
     probe: Probe,
     rng: TorchRng,
@@ -331,6 +162,7 @@ def guided(
     quota: int,
     stride: int,
     top_p: float,
+    threshold: float,
     into_prompt: int = 0,
     redo_argmax: bool = True,
     verify_redone: bool = False,
@@ -345,7 +177,7 @@ def guided(
         stride=stride,
         redo_argmax=redo_argmax,
         verify_redone=verify_redone,
-        threshold=p["threshold"],
+        threshold=threshold,
         into_prompt=into_prompt,
         end_token=model.law.end_token,
         transform=nucleus(top_p),

@@ -10,7 +10,7 @@ states needs the network too: VGB asks about every child of a node and runs each
 that were run are counted, not calls.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from torch import Tensor
 from triptych.core.decoders import PAD
 from triptych.core.divergences import expected_distance
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
 from triptych.inference import (
     ancestral,
     backtracking,
@@ -34,21 +35,23 @@ from triptych.inference import (
 )
 from triptych.inference.run import Result
 from triptych.models.cache import CachedDecoder
-from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.judging import rows_of
-from triptych.studies.study import Bench, Row, Rows, Scale, Study, Unit
-from triptych.studies.trained_dyck import (
-    SMALL,
-    TINY,
-    Trained,
-    TrainedDyck,
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.study import Bench, Rows, Scale, Study, Unit
+from triptych.studies.generation.completions import (
     complete,
     draw_prompts,
     gather_mistakes,
-    one_for_each_network,
     plainly,
     read,
     states_of,
+)
+from triptych.studies.generation.trained_dyck import (
+    SMALL,
+    TINY,
+    DyckNetwork,
+    Networks,
+    Trained,
+    one_for_each_network,
     trained,
 )
 from triptych.verifiers.leaves import ExactLeaves
@@ -56,9 +59,9 @@ from triptych.verifiers.probe import Probe
 from triptych.verifiers.values import rollout_values
 
 
-@dataclass(frozen=True)
-class VgbDyck(TrainedDyck):
-    """Settings of the comparison, besides those of the network.
+@dataclass(frozen=True, kw_only=True)
+class Comparison(DyckNetwork):
+    """Sizes of the comparison, besides those of the network.
 
     value_prefixes, rollouts   prefixes the value is regressed on, and completions of each
     value_depth, floor         linear layers of the value, and the least it says
@@ -77,38 +80,88 @@ class VgbDyck(TrainedDyck):
     budgets: tuple[int, ...] = (1, 2, 4, 8)
 
 
-def units(settings: VgbDyck) -> Sequence[Unit]:
+@dataclass(frozen=True, kw_only=True)
+class VgbDyck(Comparison, Networks):
+    """Networks with their comparison."""
+
+    seeds: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneNetwork(Comparison, Unit):
+    """A trained network with a value, and every algorithm on it."""
+
+
+@dataclass(frozen=True)
+class Value:
+    """The value that was regressed on rollouts.
+
+    mean_chance   that the network completes a held-out prefix rightly
+    explained     share of the variance of held-out rollouts
+    """
+
+    seed: int
+    prefixes: int
+    rollouts: int
+    mean_chance: float
+    explained: float
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """What an algorithm sampled at a budget, and its cost a string.
+
+    complete          share of strings that the algorithm did not give up on
+    distinct          right strings a prompt
+    total_variation   to the network's own law given a right string; floor: of as many exact draws
+    model_mass        share of right strings in the network's own law
+    network_tokens    tokens that ran through the network, the prompts not counted
+    """
+
+    seed: int
+    algorithm: str
+    budget: int
+    prompts: int
+    accuracy: float
+    complete: float
+    distinct: float
+    total_variation: float
+    floor: float
+    model_mass: float
+    generator_calls: float
+    generated: float
+    verifier_calls: float
+    network_tokens: float
+
+
+Row = Value | Sampled
+
+
+def units(settings: VgbDyck) -> Sequence[OneNetwork]:
     """One for each network."""
     if not settings.to_go < settings.length:
-        raise ValueError(f"to_go is {settings.to_go}; strings have {settings.length} brackets")
-    return one_for_each_network(settings)
+        raise UserError(f"to_go is {settings.to_go}; strings have {settings.length} brackets")
+    return one_for_each_network(OneNetwork, settings)
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: OneNetwork, bench: Bench) -> Iterable[Row]:
     """Train the network and the value, then every algorithm at every budget."""
-    p = unit.parameters
-    model = trained(p, bench, unit.seed)
-    value, quality = _value(p, model, bench)
-    yield {"seed": unit.seed, "kind": "value", **quality}
-    prompts = _hard_prompts(p, model, bench.rng("prompts"))
+    model = trained(unit, bench, unit.seed)
+    value, quality = _value(unit, model, bench)
+    yield quality
+    prompts = _hard_prompts(unit, model, bench.rng("prompts"))
     targets = [target_law(model, prompt) for prompt in prompts]
     guide = ExactLeaves(value, model.law, model.law.length, model.law.end_token)
-    for name, budget, sampling in _algorithms(p, model, guide, bench.rng("sampling")):
-        yield {
-            "seed": unit.seed,
-            "kind": "algorithm",
-            "algorithm": name,
-            "budget": budget,
-            **_measured(p, model, prompts, targets, sampling),
-        }
+    for name, budget, sampling in _algorithms(unit, model, guide, bench.rng("sampling")):
+        yield _measured(unit, name, budget, model, prompts, targets, sampling)
 
 
-def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, Row]:
+def _value(p: OneNetwork, model: Trained, bench: Bench) -> tuple[Probe, Value]:
     """P(the network completes this prefix rightly), from its state; and how good that is."""
     rng, law = bench.rng("value"), model.law
-    count = p["value_prefixes"]
+    count = p.value_prefixes
     prompts = draw_prompts(p, model.ood, count, rng)
-    done = read(law, complete(model.lm, prompts, plainly(p, law, 1.0, rng)))
+    done = read(law, complete(model.lm, prompts, plainly(law, 1.0, rng)))
     low = (prompts != PAD).sum(1)
     high = done.tokens.shape[1] - (done.tokens == law.end_token).sum(1)  # brackets written
     spread = torch.rand(count, generator=torch.Generator().manual_seed(rng.seed))
@@ -123,7 +176,7 @@ def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, R
             rollout_values(
                 decoder,
                 law,
-                rollouts=p["rollouts"],
+                rollouts=p.rollouts,
                 length=law.length,
                 end_token=law.end_token,
                 rng=rng,
@@ -134,31 +187,26 @@ def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, R
     probe = Probe.fit(
         states[:split],
         chance[:split].to(states.dtype),
-        depth=p["value_depth"],
+        depth=p.value_depth,
         layer=model.lm.net.shape.layers,
-        floor=p["floor"],
+        floor=p.floor,
     )
     said = probe.log_value_of(states[split:]).exp()
     right = chance[split:]
     spread_out = float((right - right.mean()).square().mean())
     left = float((right - said).square().mean()) / spread_out if spread_out else 1.0
-    return probe, {
-        "prefixes": count,
-        "rollouts": p["rollouts"],
-        "mean_chance": float(right.mean()),
-        "explained": 1 - left,  # of the variance of held-out rollouts
-    }
+    return probe, Value(p.seed, count, p.rollouts, float(right.mean()), 1 - left)
 
 
-def _hard_prompts(p: Mapping[str, Any], model: Trained, rng: TorchRng) -> Int[Tensor, "prompts t"]:
+def _hard_prompts(p: OneNetwork, model: Trained, rng: TorchRng) -> Int[Tensor, "prompts t"]:
     """Beginnings of strings that the network got wrong, with `to_go` brackets to go."""
-    short = p["length"] - p["to_go"]
-    mistakes = gather_mistakes(p, model, 4 * p["prompts"], rng)
+    short = p.length - p.to_go
+    mistakes = gather_mistakes(p, model, 4 * p.prompts, rng)
     long_enough = mistakes.tokens[mistakes.lengths > short][:, :short]
     if len(long_enough) == 0:  # a network that never errs: any prompts will do
-        long_enough = model.ood.sample(p["prompts"], rng)[:, :short]
+        long_enough = model.ood.sample(p.prompts, rng)[:, :short]
     first = {tuple(row): place for place, row in reversed(list(enumerate(long_enough.tolist())))}
-    return long_enough[sorted(first.values())[: p["prompts"]]]  # each once, as they came
+    return long_enough[sorted(first.values())[: p.prompts]]  # each once, as they came
 
 
 class Target(NamedTuple):
@@ -194,18 +242,18 @@ Sampler = Callable[..., Result]
 
 
 def _algorithms(
-    p: Mapping[str, Any], model: Trained, guide: ExactLeaves, rng: TorchRng
+    p: OneNetwork, model: Trained, guide: ExactLeaves, rng: TorchRng
 ) -> Iterator[tuple[str, int, Callable[[CachedDecoder], Result]]]:
     """Every algorithm at every budget."""
     law = model.law
     common = {"length": law.length, "end_token": law.end_token, "rng": rng}
-    rounds = 4 * p["to_go"]
+    rounds = 4 * p.to_go
 
     def one(name: str, budget: int, sample: Sampler, verifier: Any, **more: Any):
         return name, budget, lambda decoder: sample(decoder, verifier, **common, **more)
 
     yield one("no verifier", 1, ancestral.sample, None)
-    for budget in p["budgets"]:
+    for budget in p.budgets:
         yield one("rejection", budget, rejection.sample, law, attempts=budget)
         redraws = 2 * budget
         keep = partial(tokenwise.sample, accept="value", tries=redraws)
@@ -216,19 +264,21 @@ def _algorithms(
         yield one("particles", budget, particles.sample, guide, n=budget)
         walk = partial(vgb.sample, returns="leaf", lazy=False)  # staying changes no leaf
         yield one("VGB, first leaf", budget, walk, guide, steps=4 * rounds * budget)
-        mixed = partial(vgb.sample, returns="uniform", restarts=2 * p["to_go"])
+        mixed = partial(vgb.sample, returns="uniform", restarts=2 * p.to_go)
         yield one("VGB, uniform node", budget, mixed, guide, steps=rounds * budget)
 
 
 def _measured(
-    p: Mapping[str, Any],
+    p: OneNetwork,
+    algorithm: str,
+    budget: int,
     model: Trained,
     prompts: Int[Tensor, "prompts t"],
     targets: Sequence[Target],
     sampling: Callable[[CachedDecoder], Result],
-) -> Row:
+) -> Sampled:
     """Accuracy, diversity and distance of what is sampled for the prompts, and its cost."""
-    many = prompts.repeat_interleave(p["samples"], dim=0)
+    many = prompts.repeat_interleave(p.samples, dim=0)
     spent: list[int] = []
 
     def counted(decoder: CachedDecoder) -> Result:
@@ -241,34 +291,37 @@ def _measured(
     results = complete(model.lm, many, counted, at_once=800)  # some algorithms fork each row
     done = read(model.law, results)
     right = done.right.reshape(len(prompts), -1).tolist()
-    strings = done.tokens.reshape(len(prompts), p["samples"], -1).tolist()
+    strings = done.tokens.reshape(len(prompts), p.samples, -1).tolist()
     distances, floors, distinct = [], [], []
     for target, some, fine in zip(targets, strings, right, strict=True):
         counts = torch.zeros(len(target.probs) + 1, dtype=torch.float64)  # the last: wrong strings
         for string, good in zip(some, fine, strict=True):
             counts[target.strings[tuple(string)] if good else -1] += 1
         wanted = torch.cat([target.probs, torch.zeros(1, dtype=torch.float64)])
-        distances.append(0.5 * float((counts / p["samples"] - wanted).abs().sum()))
-        floors.append(expected_distance(target.probs, p["samples"]))
+        distances.append(0.5 * float((counts / p.samples - wanted).abs().sum()))
+        floors.append(expected_distance(target.probs, p.samples))
         distinct.append(int((counts[:-1] > 0).sum()))
     costs = [result.ledger.totals() for result in results]
-    per_string = {
-        name: sum(cost[name] for cost in costs) / len(many)
-        for name in ("generator_calls", "generated", "verifier_calls")
-    }
-    complete_share = torch.cat([result.complete for result in results]).double().mean()
-    return {
-        "prompts": len(prompts),
-        "accuracy": done.accuracy,
-        "complete": float(complete_share),
-        "distinct": sum(distinct) / len(distinct),
-        "total_variation": sum(distances) / len(distances),
-        "floor": sum(floors) / len(floors),
-        "model_mass": sum(target.mass for target in targets) / len(targets),
-        **per_string,
-        "network_tokens": sum(spent) / len(many),
-        "seconds": sum(cost["seconds"] for cost in costs),
-    }
+
+    def per_string(name: str) -> float:
+        return sum(cost[name] for cost in costs) / len(many)
+
+    return Sampled(
+        seed=p.seed,
+        algorithm=algorithm,
+        budget=budget,
+        prompts=len(prompts),
+        accuracy=done.accuracy,
+        complete=float(torch.cat([result.complete for result in results]).double().mean()),
+        distinct=sum(distinct) / len(distinct),
+        total_variation=sum(distances) / len(distances),
+        floor=sum(floors) / len(floors),
+        model_mass=sum(target.mass for target in targets) / len(targets),
+        generator_calls=per_string("generator_calls"),
+        generated=per_string("generated"),
+        verifier_calls=per_string("verifier_calls"),
+        network_tokens=sum(spent) / len(many),
+    )
 
 
 _LOOKS: dict[str, Kind] = {
@@ -284,40 +337,48 @@ _LOOKS: dict[str, Kind] = {
 }
 
 
-def _curves(rows: Rows, column: str, cost: str = "network_tokens") -> list[Series]:
+def _curves(
+    rows: Sequence[Sampled],
+    y: Callable[[Sampled], float],
+    cost: Callable[[Sampled], float] = lambda row: row.network_tokens,
+) -> list[Series]:
     """A curve of each algorithm over its budgets, means over networks."""
-    mine, series = rows_of(rows, "algorithm"), []
+    series = []
     for name, kind in _LOOKS.items():
-        budgets = sorted({row["budget"] for row in mine if row["algorithm"] == name})
+        mine = [row for row in rows if row.algorithm == name]
         points = []
-        for budget in budgets:
-            some = [r for r in mine if r["algorithm"] == name and r["budget"] == budget]
-            queries = sum(r[cost] for r in some) / len(some)
-            points.append((queries, sum(r[column] for r in some) / len(some)))
+        for budget in sorted({row.budget for row in mine}):
+            some = [row for row in mine if row.budget == budget]
+            points.append((sum(map(cost, some)) / len(some), sum(map(y, some)) / len(some)))
         points.sort()
         if points:
             series.append(Series(name, kind, [x for x, _ in points], [y for _, y in points]))
     return series
 
 
-def quality_figure(rows: Rows) -> Figure:
+def quality_figure(rows: Rows[Row]) -> Figure:
     """Accuracy and distance to the target against the model's cost."""
-    mine = rows_of(rows, "algorithm")
-    floor = sum(row["floor"] for row in mine) / max(1, len(mine))
+    mine = rows.of(Sampled)
+    floor = sum(row.floor for row in mine) / max(1, len(mine))
     x_label = "tokens run through the network, per string"
     return Figure(
         "quality",
         "On a trained network with a trained value, what queries buy",
         [
-            Panel(_curves(rows, "accuracy"), x_label, "share of right strings", x_log=True),
             Panel(
-                _curves(rows, "total_variation"),
+                _curves(mine, lambda row: row.accuracy),
+                x_label,
+                "share of right strings",
+                x_log=True,
+            ),
+            Panel(
+                _curves(mine, lambda row: row.total_variation),
                 x_label,
                 "total variation to the target",
                 x_log=True,
             ),
             Panel(
-                _curves(rows, "total_variation", "generator_calls"),
+                _curves(mine, lambda row: row.total_variation, lambda row: row.generator_calls),
                 "questions to the model, per string",
                 "total variation to the target",
                 x_log=True,
@@ -330,11 +391,11 @@ def quality_figure(rows: Rows) -> Figure:
 
 STUDY = Study(
     name="vgb_dyck",
-    about="Which guided algorithm spends queries best on a trained network with a trained value?",
+    question="On a trained network with a trained value, which algorithm spends queries best?",
     settings={
-        Scale.SMOKE: VgbDyck(
+        Scale.SMOKE: VgbDyck.like(
+            TINY,
             seeds=1,
-            **TINY,
             value_prefixes=60,
             rollouts=2,
             prompts=1,
@@ -342,17 +403,18 @@ STUDY = Study(
             samples=4,
             budgets=(1,),
         ),
-        Scale.LAPTOP: VgbDyck(
+        Scale.LAPTOP: VgbDyck.like(
+            SMALL,
             seeds=3,
-            **SMALL,
             value_prefixes=3000,
             rollouts=4,
             prompts=8,
             samples=100,
         ),
-        Scale.PAPER: VgbDyck(seeds=3),
+        Scale.PAPER: VgbDyck(),
     },
     units=units,
     run=run,
+    rows=(Value, Sampled),
     figures=[quality_figure],
 )

@@ -1,0 +1,1 @@
+"""Verifier-guided generation [li, 3]."""
