@@ -7,7 +7,7 @@ p = 0.2 and is asked to complete beginnings of strings with p = 0.8.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,7 @@ from triptych.training.loop import Recipe, fit, gap_meter
 from triptych.training.objectives import next_token
 
 UnitT = TypeVar("UnitT", bound=Unit)
+NetworkT = TypeVar("NetworkT", bound="DyckNetwork")
 
 # What decides a network's weights besides its seed.
 NETWORK = (
@@ -80,7 +81,7 @@ class DyckNetwork:
     most_prompts: int = 100_000
 
     @classmethod
-    def like(cls, network: "DyckNetwork", **own: Any) -> Self:
+    def like(cls: "type[NetworkT]", network: "DyckNetwork", **own: Any) -> "NetworkT":
         """The fields of a network, and the class's own."""
         return cls(**(vars(network) | own))
 

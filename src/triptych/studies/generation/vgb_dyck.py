@@ -160,7 +160,9 @@ def _value(p: OneNetwork, model: Trained, bench: Bench) -> tuple[Probe, Value]:
     """P(the network completes this prefix rightly), from its state; and how good that is."""
     rng, law = bench.rng("value"), model.law
     count = p.value_prefixes
-    prompts = draw_prompts(p, model.ood, count, rng)
+    prompts = draw_prompts(
+        model.ood, count, rng, shortest=p.shortest_prompt, longest=p.longest_prompt
+    )
     done = read(law, complete(model.lm, prompts, plainly(law, 1.0, rng)))
     low = (prompts != PAD).sum(1)
     high = done.tokens.shape[1] - (done.tokens == law.end_token).sum(1)  # brackets written

@@ -1,71 +1,64 @@
 """The figures of `dyck_backtracking`, beside the published values."""
 
 import math
+from collections.abc import Iterable
 
 from triptych.core.estimates import mean
-from triptych.studies.dyck_tables import PUBLISHED_QUOTAS, PUBLISHED_STRIDES, by_network
-from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.judging import rows_of
-from triptych.studies.study import Rows
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.study import Rows
+from triptych.studies.api.summaries import mean_series
+from triptych.studies.generation.dyck_backtracking.comparisons import by_network
+from triptych.studies.generation.dyck_backtracking.published import (
+    PUBLISHED_ERRORS,
+    PUBLISHED_QUOTAS,
+    PUBLISHED_STRIDES,
+)
+from triptych.studies.generation.dyck_backtracking.rows import (
+    Config,
+    Picture,
+    Quota,
+    Refused,
+    Row,
+    Stride,
+    Unseen,
+)
+
+LEAST_SHARE = 5e-5  # half an error in 10,000 stands for none on a logarithmic axis
 
 
-def _series(
-    label: str, kind: Kind, values: dict[float, dict[int, float]], *, percent: bool = True
-) -> Series:
-    """Means over networks at every x, with intervals where there are several."""
-    factor = 100.0 if percent else 1.0
-    places = sorted(x for x, found in values.items() if found)
-    found = [mean(list(values[x].values())) for x in places]
-    low = [factor * (e.low if e.n > 1 else e.value) for e in found]
-    high = [factor * (e.high if e.n > 1 else e.value) for e in found]
-    top = 100.0 if percent else float("inf")
-    return Series(
-        label,
-        kind,
-        places,
-        [factor * e.value for e in found],
-        [max(0.0, value) for value in low],
-        [min(top, value) for value in high],
-    )
-
-
-def _geometric(label: str, kind: Kind, values: dict[float, dict[int, float]]) -> Series:
-    """The same for shares that differ tenfold between networks: means of logarithms, in per cent.
-
-    A share of 0 counts as half an error in 10,000.
-    """
-    places = sorted(x for x, found in values.items() if found)
-    logs = [mean([math.log(max(v, 5e-5)) for v in values[x].values()]) for x in places]
+def _geometric(label: str, kind: Kind, rows: Iterable[Unseen]) -> Series:
+    """Shares of errors in per cent, which differ tenfold between networks: means of logarithms."""
+    shares: dict[float, list[tuple[int, float]]] = {}
+    for row in rows:
+        shares.setdefault(row.top_p, []).append((row.seed, row.errors / row.prompts))
+    places = sorted(shares)
+    logs = [
+        mean([math.log(max(share, LEAST_SHARE)) for share in by_network(shares[x]).values()])
+        for x in places
+    ]
     low = [100 * math.exp(e.low if e.n > 1 else e.value) for e in logs]
     high = [100 * math.exp(e.high if e.n > 1 else e.value) for e in logs]
     return Series(label, kind, places, [100 * math.exp(e.value) for e in logs], low, high)
 
 
-def strides_figure(rows: Rows) -> Figure:
+def strides_figure(rows: Rows[Row]) -> Figure:
     """Table 3.1."""
-    mine = rows_of(rows, "stride")
-    strides = sorted({row["stride"] for row in mine if row["stride"]})
-    start = by_network(mine, "accuracy", config="nucleus")
+    found = rows.of(Stride)
 
-    def along(config: str) -> dict[float, dict[int, float]]:
-        found = {float(b): by_network(mine, "accuracy", config=config, stride=b) for b in strides}
-        return {0.0: start, **found}
+    def along(config: Config, label: str, kind: Kind) -> Series:
+        here = [row for row in found if row.config in ("nucleus", config)]
+        return mean_series([(float(row.stride), row.accuracy) for row in here], label, kind)
 
-    published = Series(
-        "published",
-        "published",
-        list(PUBLISHED_STRIDES),
-        [100 * value for value in PUBLISHED_STRIDES.values()],
-    )
+    published = list(PUBLISHED_STRIDES), [100 * value for value in PUBLISHED_STRIDES.values()]
     return Figure(
         "strides",
-        "One backtrack at a prefix that led to an error, by how far back it goes",
+        "Accuracy after one backtrack at a prefix that led to an error, by how far back it goes",
         [
             Panel(
                 [
-                    _series("erased, then sampled", "ours", along("erased")),
-                    _series("redone by argmax first", "control", along("erased, redone by argmax")),
-                    published,
+                    along("erased", "erased, then sampled", "ours"),
+                    along("erased, redone by argmax", "redone by argmax first", "control"),
+                    Series("published", "published", *published),
                 ],
                 "tokens erased (B); 0 is plain nucleus sampling",
                 "accuracy (%)",
@@ -76,79 +69,59 @@ def strides_figure(rows: Rows) -> Figure:
     )
 
 
-def quotas_figure(rows: Rows) -> Figure:
+def quotas_figure(rows: Rows[Row]) -> Figure:
     """Tables 3.2 and 3.4, a panel for each quota."""
-    mine = rows_of(rows, "quota")
     panels = []
-    for quota in sorted({row["quota"] for row in mine}):
-        strides = sorted({row["stride"] for row in mine})
-        some = [row for row in mine if row["quota"] == quota]
-        may = [row for row in some if row["into_prompt"] and not row["verify_redone"]]
-        also = [row for row in some if row["verify_redone"]]
-        refused = [row for row in may if "with_refused_nucleus" in row]
+    for quota in sorted({row.quota for row in rows.of(Quota)}):
+        here = [row for row in rows.of(Quota) if row.quota == quota and row.into_prompt]
+        refused = [row for row in rows.of(Refused) if row.quota == quota]
+
+        def accuracy(verify: bool, here: list[Quota] = here) -> list[tuple[float, float]]:
+            return [
+                (float(row.stride), row.accuracy) for row in here if row.verify_redone is verify
+            ]
+
+        published = {b: 100 * value for (q, b), value in PUBLISHED_QUOTAS.items() if q == quota}
         series = [
-            _series(
-                "Algorithm 1",
-                "ours",
-                {float(b): by_network(may, "accuracy", stride=b) for b in strides},
-            ),
-            _series(
-                "redone tokens verified too",
+            mean_series(accuracy(False), "Algorithm 1", "ours"),
+            mean_series(accuracy(True), "redone tokens verified too", "ours"),
+            mean_series(
+                [(float(row.stride), row.nucleus) for row in refused],
+                "refused, then no backtrack",
                 "control",
-                {float(b): by_network(also, "accuracy", stride=b) for b in strides},
             ),
+            Series("published", "published", list(published), list(published.values())),
         ]
-        if refused:
-            series.append(
-                _series(
-                    "refused, then no backtrack",
-                    "truth",
-                    {
-                        float(b): by_network(refused, "with_refused_nucleus", stride=b)
-                        for b in strides
-                    },
-                )
-            )
-        published = {b: value for (q, b), value in PUBLISHED_QUOTAS.items() if q == quota}
-        if published:
-            series.append(
-                Series(
-                    "published",
-                    "published",
-                    list(published),
-                    [100 * value for value in published.values()],
-                )
-            )
         panels.append(Panel(series, "stride B", "accuracy (%)", f"quota Q = {quota}"))
     return Figure(
         "quotas",
-        "A trained verifier at prefixes that led to an error, by quota and stride",
+        "Accuracy with a trained verifier at prefixes that led to an error, by quota and stride",
         panels,
         "Algorithm 1, which may erase the prefix itself. In the variant redone tokens are verified "
-        "too, and may be erased again. Means over networks with 95 % intervals.",
+        "too, and may be erased again. Published: Algorithm 1. Means over networks with 95 % "
+        "intervals.",
     )
 
 
-def unseen_figure(rows: Rows) -> Figure:
+def unseen_figure(rows: Rows[Row]) -> Figure:
     """Tables 3.3 and 3.16 as shares of the prompts."""
-    mine = [row | {"share": row["errors"] / row["prompts"]} for row in rows_of(rows, "unseen")]
-    quota = max((row["quota"] for row in mine), default=0)
+    found = rows.of(Unseen)
 
-    def at(top_p: float, q: int, redo: bool = True, verify: bool = False) -> dict[int, float]:
-        where = {"redo_argmax": redo, "verify_redone": verify, "into_prompt": False}
-        return by_network(mine, "share", top_p=top_p, quota=q, **where)
+    def at(guided: bool, redo: bool = True, verify: bool = False) -> list[Unseen]:
+        wanted = (guided, redo, verify)
+        return [r for r in found if (r.quota > 0, r.redo_argmax, r.verify_redone) == wanted]
 
-    nuclei = (0.9, 1.0)
+    def published(guided: bool) -> list[float]:
+        return [PUBLISHED_ERRORS[top_p, guided] / 100 for top_p in (0.9, 1.0)]
+
     panel = Panel(
         [
-            _geometric("plain", "control", {p: at(p, 0) for p in nuclei}),
-            _geometric("Algorithm 1", "ours", {p: at(p, quota) for p in nuclei}),
-            _geometric(
-                "redone tokens verified too", "ours", {p: at(p, quota, verify=True) for p in nuclei}
-            ),
-            _geometric("without the redo", "control", {0.9: at(0.9, quota, redo=False)}),
-            Series("published, plain", "published", nuclei, (2.400, 4.618)),
-            Series("published, Algorithm 1", "published", nuclei, (1.794, 2.000)),
+            _geometric("plain", "control", at(False)),
+            _geometric("Algorithm 1", "ours", at(True)),
+            _geometric("redone tokens verified too", "ours", at(True, verify=True)),
+            _geometric("without the redo", "control", at(True, redo=False)),
+            Series("published, plain", "published", (0.9, 1.0), published(False)),
+            Series("published, Algorithm 1", "published", (0.9, 1.0), published(True)),
         ],
         "top_p of the nucleus",
         "errors (% of prompts)",
@@ -164,30 +137,33 @@ def unseen_figure(rows: Rows) -> Figure:
     )
 
 
-def states_figure(rows: Rows) -> Figure:
+def states_figure(rows: Rows[Row]) -> Figure:
     """Figure 3.1 for the first network."""
-    mine = sorted(rows_of(rows, "picture"), key=lambda row: row["seed"])[:1]
-    series = []
-    score = mine[0]["agreement"] if mine else float("nan")
+    pictures = sorted(rows.of(Picture), key=lambda row: row.seed)[:1]
     kinds: list[tuple[str, Kind, int]] = [
         ("wrong strings", "ours", 0),
-        ("correct strings", "control", 1),
+        ("correct strings with the same last tokens", "control", 1),
     ]
+    series = []
     for label, kind, wanted in kinds:
         points = [
             point
-            for row in mine
-            for point, correct in zip(row["points"], row["correct"], strict=True)
+            for row in pictures
+            for point, correct in zip(row.points, row.correct, strict=True)
             if correct == wanted
         ]
         xs, ys = [x for x, _ in points], [y for _, y in points]
         series.append(Series(label, kind, xs, ys, line=False))
+    said = "".join(
+        f" {100 * row.agreement:.0f} % of the ten nearest neighbours are of the same kind, and "
+        f"{row.clusters} clusters hold 90 % of the wrong strings."
+        for row in pictures
+    )
     return Figure(
         "states",
         "The network's states of wrong and of correct strings, in the plane",
         [Panel(series, "t-SNE 1", "t-SNE 2")],
-        f"Last-layer states at the last token; {100 * score:.0f} % of the ten nearest neighbours "
-        "are of the same kind (one network).",
+        f"Last-layer states at the last token, one network.{said}",
     )
 
 

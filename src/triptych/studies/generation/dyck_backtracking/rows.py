@@ -1,7 +1,7 @@
 """Settings, units and rows of `dyck_backtracking`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from triptych.studies.api.study import Unit
@@ -12,6 +12,7 @@ from triptych.studies.generation.trained_dyck import DyckNetwork, Networks
 class Tables(DyckNetwork):
     """Sizes of the tables, besides those of the network.
 
+    tries       completions of each prefix in Table 3.1
     unseen      prompts of Tables 3.3 and 3.16, sampled `repeats` times each
     quota, stride   of Algorithm 1 there
     splits      random splits of the probe's strings, `held_out` of them for validation
@@ -20,6 +21,7 @@ class Tables(DyckNetwork):
     threshold   below which the probe's probability is a refusal
     """
 
+    tries: int = 4
     unseen: int = 10_000
     repeats: int = 5
     quota: int = 4
@@ -71,24 +73,51 @@ class Gathered:
 
 @dataclass(frozen=True)
 class Verifier:
-    """The probe on strings that were left out, for several random splits."""
+    """The probe on strings that were left out, for several random splits.
+
+    layers, width         of the network whose states it reads
+    strings               wrong and correct ones, of which `held_out` are left out
+    last_token_accuracy   of the best guess from the last token alone, on the same strings
+    same_end_strings, same_end_accuracies   the same for probes on wrong strings and correct ones
+                          that end in the same tokens
+    """
 
     seed: int
+    layers: int
+    width: int
     strings: int
     held_out: int
     accuracies: tuple[float, ...]
+    last_token_accuracy: float | None = None
+    same_end_strings: int | None = None
+    same_end_accuracies: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class Picture:
-    """States of wrong and correct strings in the t-SNE plane."""
+    """States of wrong strings, and of correct ones of the same lengths and last tokens, in the
+    t-SNE plane.
+
+    correct               1 for a correct string, 0 for a wrong one
+    agreement             share of the ten nearest neighbours that are of a string's own kind
+    agreement_by_chance   the largest such share in 99 shuffles of the kinds
+    agreement_of_states   as `agreement`, by distances between the states themselves
+    clusters              how many hold 90 % of the wrong strings, in the plane
+    clusters_of_correct   the same of the correct strings
+    clusters_of_states    the same of the wrong strings, by distances between the states
+    without_partner       wrong strings left out: no correct one ends like them
+    """
 
     seed: int
     points: tuple[tuple[float, float], ...]
     correct: tuple[int, ...]
     agreement: float
-    agreement_of_states: float
     agreement_by_chance: float
+    agreement_of_states: float
+    clusters: int
+    clusters_of_correct: int
+    clusters_of_states: int
+    without_partner: int
 
 
 Config = Literal["nucleus", "greedy", "erased", "erased, redone by argmax"]
@@ -103,6 +132,7 @@ class Stride:
     stride: int
     accuracy: float
     prefixes: int
+    tries: int
 
 
 @dataclass(frozen=True)
@@ -124,20 +154,26 @@ class Quota:
 
 @dataclass(frozen=True)
 class Refused:
-    """Strings at which the probe said no, completed without backtracking.
+    """Strings at which Algorithm 1 refused, completed without backtracking.
 
-    with_…     from the refused string, its last token included
-    before_…   from the string without the refused token
+    accuracy         with backtracking, as in the row of `Quota`
+    nucleus, argmax  from the refused string, its last token included
+    before           from the string without the refused token, by nucleus
+    nucleus_error, argmax_error   standard errors of `accuracy` minus `nucleus` and `argmax`; a
+                     prefix is one trial, however often it was refused
     """
 
     seed: int
     quota: int
     stride: int
+    prefixes: int
     backtracks: int
-    before_refused_nucleus: float | None
-    before_refused_argmax: float | None
-    with_refused_nucleus: float | None
-    with_refused_argmax: float | None
+    accuracy: float
+    nucleus: float
+    argmax: float
+    before: float
+    nucleus_error: float | None
+    argmax_error: float | None
 
 
 @dataclass(frozen=True)
@@ -154,7 +190,6 @@ class Unseen:
     stride: int
     redo_argmax: bool
     verify_redone: bool
-    into_prompt: bool
     repeat: int
     prompts: int
     errors: int
@@ -166,15 +201,60 @@ class Unseen:
 
 @dataclass(frozen=True)
 class Diversity:
-    """Distinct completions of each prompt, and distinct right ones."""
+    """Distinct completions of each prompt, and distinct right ones.
+
+    shortest, longest   tokens of a prompt
+    """
 
     seed: int
+    shortest: int
+    longest: int
     top_p: float
     quota: int
+    verify_redone: bool
     completions: int
     distinct: tuple[int, ...]
     distinct_right: tuple[int, ...]
 
 
-Row = LanguageModel | Gathered | Verifier | Picture | Stride | Quota | Refused | Unseen | Diversity
-ROWS = (LanguageModel, Gathered, Verifier, Picture, Stride, Quota, Refused, Unseen, Diversity)
+@dataclass(frozen=True)
+class PerfectDiversity:
+    """Distinct completions that a model without error is expected to give: exact."""
+
+    seed: int
+    shortest: int
+    longest: int
+    top_p: float
+    completions: int
+    distinct: float
+
+
+Row = (
+    LanguageModel
+    | Gathered
+    | Verifier
+    | Picture
+    | Stride
+    | Quota
+    | Refused
+    | Unseen
+    | Diversity
+    | PerfectDiversity
+)
+ROWS = (
+    LanguageModel,
+    Gathered,
+    Verifier,
+    Picture,
+    Stride,
+    Quota,
+    Refused,
+    Unseen,
+    Diversity,
+    PerfectDiversity,
+)
+
+
+def on_networks(*rows: Row, count: int = 5) -> list[Row]:
+    """The same rows for several networks: what judges are tried on."""
+    return [replace(row, seed=seed) for seed in range(count) for row in rows]

@@ -4,57 +4,40 @@ A network learns brackets and completes prompts of a kind that it has hardly see
 states learns to tell its mistakes; Algorithm 1 uses the probe. One unit is one trained network with
 every table of the section: accuracies at error-inducing prefixes (Tables 3.1, 3.2 and 3.4), errors
 on unseen prompts (3.3, 3.16), diversity (3.5), what the remaining errors are (Figure 3.2), and a
-picture of the states (Figure 3.1).
-
-Points where the source is silent, and what is done here: backtracking at error-inducing prefixes
-(3.1, 3.2) may erase the prefix itself, since most of the stride reaches beyond what was generated;
-the printed algorithm, which never does, is run beside it, and so is a variant, nearer to the
-authors' program, in which redone tokens are verified too. The prefixes of these tables are fresh,
-not those that the probe was trained on.
+picture of the states (Figure 3.1). The prefixes of these tables are fresh, not those that the probe
+was trained on.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
-from jaxtyping import Int
-from torch import Tensor
 
-from triptych.core.decoders import PAD
-from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.inference.run import Result
-from triptych.models.cache import CachedDecoder
-from triptych.structures.bracket_parse import DyckError
 from triptych.studies.api.study import Bench, Scale, Study
 from triptych.studies.generation.completions import (
-    Sampling,
     complete,
-    completed_anyhow,
-    correct_like,
     draw_prompts,
     gather_mistakes,
-    guided,
     plainly,
     read,
-    refused_prefixes,
-    states_of,
 )
+from triptych.studies.generation.dyck_backtracking import (
+    judge_prefixes,
+    judge_prompts,
+    judge_states,
+)
+from triptych.studies.generation.dyck_backtracking.figures import FIGURES
+from triptych.studies.generation.dyck_backtracking.prefixes import quotas, strides
+from triptych.studies.generation.dyck_backtracking.prompts import diversity, unseen
 from triptych.studies.generation.dyck_backtracking.rows import (
     ROWS,
-    Config,
-    Diversity,
     DyckBacktracking,
     Gathered,
     LanguageModel,
     OneNetwork,
-    Picture,
-    Quota,
-    Refused,
     Row,
-    Stride,
-    Unseen,
-    Verifier,
 )
+from triptych.studies.generation.dyck_backtracking.states import fit_probe
 from triptych.studies.generation.trained_dyck import (
     SMALL,
     TINY,
@@ -62,12 +45,6 @@ from triptych.studies.generation.trained_dyck import (
     one_for_each_network,
     trained,
 )
-from triptych.studies.generation.tsne import neighbour_agreement, tsne
-from triptych.verifiers.probe import Probe, split_score
-
-TOP_PS = (0.9, 1.0)
-STRIDES = (1, 2, 4, 8)  # of Table 3.1
-QUOTAS, QUOTA_STRIDES = (1, 2, 4), (2, 4, 6)  # of Tables 3.2 and 3.4
 
 
 def units(settings: DyckBacktracking) -> Sequence[OneNetwork]:
@@ -77,6 +54,9 @@ def units(settings: DyckBacktracking) -> Sequence[OneNetwork]:
             "prompts must have 1 ≤ shortest_prompt ≤ longest_prompt < length tokens; here "
             f"{settings.shortest_prompt}, {settings.longest_prompt} and {settings.length}"
         )
+    for name in ("seeds", "tries", "unseen", "repeats", "splits", "mistakes", "diverse_prompts"):
+        if getattr(settings, name) < 1:
+            raise UserError(f"{name} is {getattr(settings, name)}; it must be at least 1")
     return one_for_each_network(OneNetwork, settings)
 
 
@@ -89,30 +69,26 @@ def run(unit: OneNetwork, bench: Bench) -> Iterable[Row]:
     yield Gathered(unit.seed, len(mistakes.tokens), mistakes.prompts)
     if half < 10:
         return  # the network hardly ever errs: there is nothing to learn a verifier from
-    training = mistakes.take(0, half)
-    right = correct_like(training, model.ood, bench.rng("correct strings"))
-    states = torch.cat([states_of(model.lm, training.tokens), states_of(model.lm, right)])
-    correct = torch.arange(len(states), device=states.device) >= half
-    yield _probe_scores(unit, states, correct)
-    yield _picture(unit, states, correct)
-    layers = model.lm.net.shape.layers
-    probe = Probe.fit(states, correct, layer=layers)
+    wrong, same_end = mistakes.take(0, half), bench.rng("same end")
+    probe, found = fit_probe(unit, model, wrong, bench.rng("correct strings"), same_end)
+    yield from found
     prefixes = mistakes.take(half, 2 * half).inducing()
-    yield from _strides(unit, model, prefixes, bench.rng("strides"))
-    yield from _quotas(unit, model, probe, prefixes, bench.rng("quotas"))
-    yield from _unseen(unit, model, probe, bench)
-    yield from _diversity(unit, model, probe, bench.rng("diversity"))
+    yield from strides(unit, model, prefixes, bench.rng("strides"))
+    yield from quotas(unit, model, probe, prefixes, bench.rng("quotas"), bench.rng("refused"))
+    yield from unseen(unit, model, probe, bench.rng("unseen prompts"), bench.rng("unseen"))
+    yield from diversity(unit, model, probe, bench.rng("diversity"))
 
 
 def _language_model(unit: OneNetwork, model: Trained, bench: Bench) -> LanguageModel:
     """Completion accuracy in and out of distribution, and the right closing bracket by argmax."""
     rng = bench.rng("language model")
+    lengths = {"shortest": unit.shortest_prompt, "longest": unit.longest_prompt}
     inside, outside = (
         read(
             model.law,
             complete(
                 model.lm,
-                draw_prompts(unit, law, unit.unseen, rng),
+                draw_prompts(law, unit.unseen, rng, **lengths),
                 plainly(model.law, unit.top_p, rng),
             ),
         )
@@ -134,197 +110,6 @@ def _language_model(unit: OneNetwork, model: Trained, bench: Bench) -> LanguageM
     )
 
 
-def _probe_scores(unit: OneNetwork, states: Tensor, correct: Tensor) -> Verifier:
-    held_out = max(2, round(unit.held_out * len(states)))
-    scores = split_score(states, correct, train=len(states) - held_out, repetitions=unit.splits)
-    return Verifier(unit.seed, len(states), held_out, tuple(scores.tolist()))
-
-
-def _picture(unit: OneNetwork, states: Tensor, correct: Tensor) -> Picture:
-    """t-SNE of both kinds of strings, and how far neighbours are of one kind."""
-    half = len(states) // 2
-    some = min(half, unit.pictured)
-    chosen = torch.cat([states[:some], states[half : half + some]]).double()
-    labels = torch.cat([correct[:some], correct[half : half + some]])
-    perplexity = min(30.0, some / 2)
-    plane = tsne(chosen, perplexity=perplexity)
-    shuffled = labels[torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))]
-    neighbours = min(10, some // 2)
-    return Picture(
-        seed=unit.seed,
-        points=tuple((round(x, 2), round(y, 2)) for x, y in plane.tolist()),
-        correct=tuple(labels.long().tolist()),
-        agreement=neighbour_agreement(plane, labels, neighbours=neighbours),
-        agreement_of_states=neighbour_agreement(chosen, labels, neighbours=neighbours),
-        agreement_by_chance=neighbour_agreement(plane, shuffled, neighbours=neighbours),
-    )
-
-
-def _strides(
-    unit: OneNetwork, model: Trained, prefixes: Int[Tensor, "count t"], rng: TorchRng
-) -> Iterator[Stride]:
-    """Table 3.1: erase B tokens once, by force, then go on sampling."""
-
-    def row(config: Config, stride: int, sampling: Sampling) -> Stride:
-        done = read(model.law, complete(model.lm, prefixes, sampling))
-        return Stride(unit.seed, config, stride, done.accuracy, len(prefixes))
-
-    yield row("nucleus", 0, plainly(model.law, unit.top_p, rng))
-    yield row("greedy", 0, plainly(model.law, 0.0, rng))
-    for stride in STRIDES:
-        for redo in (False, True):
-
-            def erased_first(
-                decoder: CachedDecoder, stride: int = stride, redo: bool = redo
-            ) -> Result:
-                counts = decoder.lengths.clamp(max=stride)
-                decoder.rollback(counts)
-                if redo:
-                    for step in range(stride):
-                        rows = torch.nonzero(counts > step)[:, 0]
-                        decoder.append(decoder.next_log_probs(rows).argmax(-1), rows)
-                return plainly(model.law, unit.top_p, rng)(decoder)
-
-            yield row("erased, redone by argmax" if redo else "erased", stride, erased_first)
-
-
-def _quotas(
-    unit: OneNetwork,
-    model: Trained,
-    probe: Probe,
-    prefixes: Int[Tensor, "count t"],
-    rng: TorchRng,
-) -> Iterator[Quota | Refused]:
-    """Table 3.2, and Table 3.4: what becomes of the refused prefixes without backtracking."""
-    for quota in QUOTAS:
-        for stride in QUOTA_STRIDES:
-            for into_prompt, verify in ((unit.length, False), (0, False), (unit.length, True)):
-                printed = into_prompt > 0 and not verify
-                algorithm = guided(
-                    model,
-                    probe,
-                    rng,
-                    quota=quota,
-                    stride=stride,
-                    top_p=unit.top_p,
-                    threshold=unit.threshold,
-                    into_prompt=into_prompt,
-                    verify_redone=verify,
-                    record=printed,
-                )
-                results = complete(model.lm, prefixes, algorithm)
-                accuracy = read(model.law, results).accuracy
-                yield Quota(
-                    unit.seed, quota, stride, into_prompt > 0, verify, accuracy, len(prefixes)
-                )
-                if printed:
-                    refused = refused_prefixes(results, prefixes)
-                    yield _without_backtracking(unit, model, quota, stride, refused, rng)
-
-
-def _without_backtracking(
-    unit: OneNetwork,
-    model: Trained,
-    quota: int,
-    stride: int,
-    refused: Int[Tensor, "refused t"],
-    rng: TorchRng,
-) -> Refused:
-    """Complete the refused prefixes plainly, with and without the token that was refused."""
-    if len(refused) == 0:
-        return Refused(unit.seed, quota, stride, 0, None, None, None, None)
-    lengths = (refused != PAD).sum(1)
-    columns = torch.arange(refused.shape[1], device=refused.device)
-    before = refused.masked_fill(columns >= lengths[:, None] - 1, PAD)
-    # A refused string that has ended, or is full, has no completion: it counts as it stands.
-    accuracies = [
-        completed_anyhow(model, strings, plainly(model.law, top_p, rng))
-        for strings in (before, refused)
-        for top_p in (unit.top_p, 0.0)
-    ]
-    return Refused(unit.seed, quota, stride, len(refused), *accuracies)
-
-
-def _unseen(unit: OneNetwork, model: Trained, probe: Probe, bench: Bench) -> Iterator[Unseen]:
-    """Tables 3.3 and 3.16, and what the errors that remain are (Figure 3.2)."""
-    prompts = draw_prompts(unit, model.ood, unit.unseen, bench.rng("unseen prompts"))
-    rng = bench.rng("unseen")
-    most = unit.quota
-    configs = [(top_p, quota, True, False, 0) for top_p in TOP_PS for quota in (0, most)]
-    configs += [(top_p, most, True, True, 0) for top_p in TOP_PS]
-    configs += [(unit.top_p, most, False, False, 0), (unit.top_p, most, True, False, unit.length)]
-    for repeat in range(unit.repeats):
-        for top_p, quota, redo, verify, into_prompt in configs:
-            sampling = guided(
-                model,
-                probe,
-                rng,
-                quota=quota,
-                stride=unit.stride,
-                top_p=top_p,
-                threshold=unit.threshold,
-                into_prompt=into_prompt,
-                redo_argmax=redo,
-                verify_redone=verify,
-            )
-            results = complete(model.lm, prompts, sampling)
-            done = read(model.law, results)
-            left = torch.cat([result.notes["quota_left"] for result in results])
-            wrong = ~done.right
-            kinds = {
-                kind.name.lower(): int((done.error[wrong] == kind).sum()) for kind in DyckError
-            }
-            costs = [result.ledger.totals() for result in results]
-            yield Unseen(
-                seed=unit.seed,
-                top_p=top_p,
-                quota=quota,
-                stride=unit.stride if quota else 0,
-                redo_argmax=redo,
-                verify_redone=verify,
-                into_prompt=into_prompt > 0,
-                repeat=repeat,
-                prompts=len(prompts),
-                errors=done.errors,
-                error_kinds={name: count for name, count in kinds.items() if count},
-                quota_used_up=int((left[wrong] == 0).sum()),
-                generated=int(sum(cost["generated"] for cost in costs)),
-                verifier_calls=int(sum(cost["verifier_calls"] for cost in costs)),
-            )
-
-
-def _diversity(
-    unit: OneNetwork, model: Trained, probe: Probe, rng: TorchRng
-) -> Iterator[Diversity]:
-    """Table 3.5: distinct completions of a prompt, and distinct right ones."""
-    prompts = draw_prompts(unit, model.ood, unit.diverse_prompts, rng)
-    many = prompts.repeat_interleave(unit.diverse_completions, dim=0)
-    for top_p, quota in ((1.0, unit.quota), (0.9, 0), (1.0, 0)):
-        sampling = guided(
-            model,
-            probe,
-            rng,
-            quota=quota,
-            stride=unit.stride,
-            top_p=top_p,
-            threshold=unit.threshold,
-        )
-        done = read(model.law, complete(model.lm, many, sampling))
-        strings = done.tokens.reshape(len(prompts), unit.diverse_completions, -1).tolist()
-        right = done.right.reshape(len(prompts), -1).tolist()
-        yield Diversity(
-            seed=unit.seed,
-            top_p=top_p,
-            quota=quota,
-            completions=unit.diverse_completions,
-            distinct=tuple(len({tuple(s) for s in some}) for some in strings),
-            distinct_right=tuple(
-                len({tuple(s) for s, good in zip(some, fine, strict=True) if good})
-                for some, fine in zip(strings, right, strict=True)
-            ),
-        )
-
-
 STUDY = Study(
     name="dyck_backtracking",
     question="Does backtracking guided by a light verifier mend a language model's mistakes?",
@@ -333,6 +118,7 @@ STUDY = Study(
             TINY,
             seeds=1,
             mistakes=12,
+            tries=1,
             unseen=40,
             repeats=2,
             splits=2,
@@ -342,15 +128,19 @@ STUDY = Study(
         ),
         Scale.LAPTOP: DyckBacktracking.like(
             SMALL,
-            seeds=6,
+            seeds=8,
+            first_seed=100,
             mistakes=300,
             unseen=1000,
             repeats=2,
+            splits=5,
             pictured=150,
         ),
-        Scale.PAPER: DyckBacktracking(),
+        Scale.PAPER: DyckBacktracking(seeds=8, first_seed=100, most_prompts=1_000_000),
     },
     units=units,
     run=run,
     rows=ROWS,
+    claims=[*judge_states.CLAIMS, *judge_prefixes.CLAIMS, *judge_prompts.CLAIMS],
+    figures=FIGURES,
 )
