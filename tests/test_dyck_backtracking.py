@@ -71,8 +71,11 @@ def test_nothing_and_nan_decide_nothing():
 def test_pooled_shares_by_hand():
     found = pooled([1, 3], [2, 4])
     assert found.value == pytest.approx(4 / 6)
-    # Pseudo-values 2·⅔ - ¾ and 2·⅔ - ½: mean 17/24, standard error ⅛, t with one degree 12.706.
-    assert found.half_width == pytest.approx(12.706 * 0.125, rel=1e-3)
+    assert (found.low, found.high) == (0.0, 1.0)  # ± 12.706 / 8, cut where shares end
+    # 10 of 20, 12 of 20, 11 of 20: leaving out one leaves 23/40, 21/40, 22/40; pseudo-values
+    # 3 · 33/60 - 2 · 23/40 = 0.5, 0.6 and 0.55, standard error 0.05 / √3, t with two degrees 4.303.
+    found = pooled([10, 12, 11], [20, 20, 20])
+    assert found.half_width == pytest.approx(4.3027 * 0.05 / math.sqrt(3), rel=1e-4)
     assert pooled([1], [2]).high == float("inf")
     assert math.isnan(pooled([], []).value)
 

@@ -50,7 +50,7 @@ from triptych.studies.generation.perfect_model import (
 )
 from triptych.studies.generation.trained_dyck import SMALL, DyckNetwork, Trained, language
 from triptych.studies.generation.tsne import divergence, joint_probabilities, tsne
-from triptych.studies.generation.vgb_dyck import target_law
+from triptych.studies.generation.vgb_dyck.study import target_law
 from triptych.verifiers.leaves import ExactLeaves
 
 P = DyckNetwork(length=4, shortest_prompt=1, longest_prompt=3, top_p=1.0, most_prompts=2000)

@@ -50,7 +50,7 @@ def ratio(first: ByNetwork, second: ByNetwork) -> Estimate:
 
 
 def pooled(parts: Sequence[int], wholes: Sequence[int]) -> Estimate:
-    """Σ parts / Σ wholes over networks, with a jackknife interval.
+    """Σ parts / Σ wholes over networks, with a jackknife interval within [0, 1].
 
     Worked value: 1 of 2 and 3 of 4 make 4 of 6; leaving out one leaves ¾ and ½.
     """
@@ -59,8 +59,8 @@ def pooled(parts: Sequence[int], wholes: Sequence[int]) -> Estimate:
         return mean([part / whole]) if n else over_networks({})
     without = [(part - a) / (whole - b) for a, b in zip(parts, wholes, strict=True)]
     spread = mean([n * part / whole - (n - 1) * value for value in without])
-    reach = spread.half_width
-    return Estimate(part / whole, part / whole - reach, part / whole + reach, n, spread.confidence)
+    share, reach = part / whole, spread.half_width
+    return Estimate(share, max(0.0, share - reach), min(1.0, share + reach), n, spread.confidence)
 
 
 def average(values: Sequence[float], errors: Sequence[float], *, confidence: float) -> Estimate:

@@ -23,6 +23,7 @@ from triptych.studies.generation.dyck_backtracking.published import (
     PUBLISHED_QUOTAS,
     PUBLISHED_REFUSED,
     PUBLISHED_STRIDES,
+    points,
 )
 from triptych.studies.generation.dyck_backtracking.rows import (
     Config,
@@ -42,6 +43,8 @@ def _stride(rows: Iterable[Stride], config: Config, stride: int = 0) -> dict[int
 
 def judge_strides(rows: Rows[Row]) -> Verdict:
     found = rows.of(Stride)
+    if not found:
+        return decide(needs=[networks([])])
     plain, greedy = _stride(found, "nucleus"), _stride(found, "greedy")
     erased = {b: _stride(found, "erased", b) for b in STRIDES}
     first, last = STRIDES[0], STRIDES[-1]
@@ -52,7 +55,7 @@ def judge_strides(rows: Rows[Row]) -> Verdict:
                 f"B = {b}: accuracy minus that without a backtrack, points",
                 paired(erased[b], plain),
                 0.0,
-                published=100 * (PUBLISHED_STRIDES[b] - base),
+                published=points(PUBLISHED_STRIDES[b], base),
             )
             for b in STRIDES
         ),
@@ -60,7 +63,7 @@ def judge_strides(rows: Rows[Row]) -> Verdict:
             f"B = {last} minus B = {first}, points",
             paired(erased[last], erased[first]),
             0.0,
-            published=100 * (PUBLISHED_STRIDES[last] - PUBLISHED_STRIDES[first]),
+            published=points(PUBLISHED_STRIDES[last], PUBLISHED_STRIDES[first]),
         ),
         needs=[networks(plain)],
         measured={
@@ -87,12 +90,14 @@ def judge_quotas(rows: Rows[Row]) -> Verdict:
     """Better than plain sampling; a longer stride helps at every quota, more quota at every
     stride. Seven intervals, which hold together with 95 %."""
     every, plain = rows.of(Quota), _stride(rows.of(Stride), "nucleus")
+    if not every:
+        return decide(needs=[networks([])])
     found = {(q, b): _quota(every, q, b) for q in QUOTAS for b in QUOTA_STRIDES}
     (few, many), (short, long) = (QUOTAS[0], QUOTAS[-1]), (QUOTA_STRIDES[0], QUOTA_STRIDES[-1])
     confidence = jointly(1 + len(QUOTAS) + len(QUOTA_STRIDES))
 
     def gain(sentence: str, more: tuple[int, int], less: tuple[int, int]) -> Check:
-        effect = 100 * (PUBLISHED_QUOTAS[more] - PUBLISHED_QUOTAS[less])
+        effect = points(PUBLISHED_QUOTAS[more], PUBLISHED_QUOTAS[less])
         gained = paired(found[more], found[less], confidence=confidence)
         return above(sentence, gained, 0.0, published=effect)
 
@@ -105,7 +110,7 @@ def judge_quotas(rows: Rows[Row]) -> Verdict:
             f"Q = {many}, B = {long}: accuracy minus that without a verifier, points",
             paired(found[many, long], plain, confidence=confidence),
             0.0,
-            published=100 * (most - PUBLISHED_STRIDES[0]),
+            published=points(most, PUBLISHED_STRIDES[0]),
         ),
         *(
             gain(f"Q = {q}: gain from B = {short} to {long}, points", (q, long), (q, short))
@@ -119,14 +124,14 @@ def judge_quotas(rows: Rows[Row]) -> Verdict:
             shown(
                 f"the same at B = {b} if redone tokens are verified too",
                 paired(verified(many, b), verified(few, b)),
-                published=100 * (PUBLISHED_QUOTAS[many, b] - PUBLISHED_QUOTAS[few, b]),
+                published=points(PUBLISHED_QUOTAS[many, b], PUBLISHED_QUOTAS[few, b]),
             )
             for b in QUOTA_STRIDES
         ),
         shown(
             f"Q = {many}, B = {long}: accuracy if the prefix may not be erased, %",
             scaled(over_networks(_quota(every, many, long, prefix=False)), 100.0),
-            published=100 * most,
+            published=points(most, 0.0),
         ),
         needs=[networks(found[many, long]), networks(plain, "networks without a verifier")],
         measured={f"Q{q}": [level(found[q, b]) for b in QUOTA_STRIDES] for q in QUOTAS},
@@ -156,6 +161,8 @@ def judge_necessary(rows: Rows[Row]) -> Verdict:
     networks at hand. That most networks agree is asked besides.
     """
     found = rows.of(Refused)
+    if not found:
+        return decide(needs=[networks([])])
     confidence = jointly(2 * len(PUBLISHED_REFUSED))
     checks: list[Check] = []
     measured: dict[str, list[float]] = {}
@@ -173,17 +180,15 @@ def judge_necessary(rows: Rows[Row]) -> Verdict:
                     f"Q = {q}, B = {b}, {way}: accuracy with backtracks minus without, points",
                     scaled(gain, 100.0),
                     0.0,
-                    published=100 * (PUBLISHED_QUOTAS[q, b] - without),
+                    published=points(PUBLISHED_QUOTAS[q, b], without),
                 )
             )
-            if values:
-                mean = sum(value.without for value in values) / len(values)
-                measured.setdefault(f"{way}_Q{q}", []).append(mean)
+            mean = sum(value.without for value in values) / max(1, len(values))
+            measured.setdefault(f"{way}_Q{q}", []).append(mean)
     gains = by_network((r.seed, r.accuracy - (r.nucleus + r.argmax) / 2) for r in found)
-    if gains:
-        better = proportion(sum(gain > 0 for gain in gains.values()), len(gains))
-        sentence = "networks that do better with backtracks, over all settings, %"
-        checks.append(above(sentence, scaled(better, 100.0), 50.0))
+    better = proportion(sum(gain > 0 for gain in gains.values()), len(gains))
+    sentence = "networks that do better with backtracks, over all settings, %"
+    checks.append(above(sentence, scaled(better, 100.0), 50.0))
     with_backtracks = by_network((r.seed, r.accuracy) for r in found)
     before = by_network((r.seed, r.before) for r in found)
     sentence = "the same from before the refused token, by nucleus, points"

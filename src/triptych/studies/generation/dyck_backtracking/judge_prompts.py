@@ -53,11 +53,13 @@ def _errors(
 
 def _of_published(errors: ByNetwork, rows: Sequence[Unseen]) -> float:
     """Mean errors, counted in as many prompts as published ones."""
-    return level(errors) * ERRORS_OF / rows[0].prompts if rows else math.nan
+    return level(errors) * ERRORS_OF / rows[0].prompts
 
 
 def judge_unseen(rows: Rows[Row]) -> Verdict:
     found = rows.of(Unseen)
+    if not found:
+        return decide(needs=[networks([])])
     checks: list[Check] = []
     measured: dict[str, float] = {}
     for top_p in (0.9, 1.0):
@@ -76,6 +78,8 @@ def judge_unseen(rows: Rows[Row]) -> Verdict:
 
 def judge_redo(rows: Rows[Row]) -> Verdict:
     found = rows.of(Unseen)
+    if not found:
+        return decide(needs=[networks([])])
     redone, sampled = (_errors(found, 0.9, guided=True, redo=redo) for redo in (True, False))
     effect = math.log(PUBLISHED_ERRORS[0.9, True] / PUBLISHED_NO_REDO)
     return decide(
@@ -130,6 +134,8 @@ def judge_remaining(rows: Rows[Row]) -> Verdict:
     """The algorithm whose redone tokens are verified too, which is near to what made the figure;
     the printed one beside it."""
     found = rows.of(Unseen)
+    if not found:
+        return decide(needs=[networks([])])
     variant, printed = (_remaining(found, verify=verify) for verify in (True, False))
 
     closing, used = 100 * 222 / 225, 100.0
@@ -180,6 +186,8 @@ def judge_diversity(rows: Rows[Row]) -> Verdict:
     """Distinct completions with Algorithm 1 relative to both baselines, for both kinds of prompts;
     kept means more than nine tenths."""
     found, perfect = rows.of(Diversity), rows.of(PerfectDiversity)
+    if not found:
+        return decide(needs=[networks([])])
     prompts = sorted({(r.longest, r.shortest) for r in found}, reverse=True)
     checks: list[Check] = []
     measured: dict[str, float] = {}

@@ -42,6 +42,8 @@ def _percent(values: ByNetwork) -> Estimate:
 
 def judge_language_model(rows: Rows[Row]) -> Verdict:
     lms = rows.of(LanguageModel)
+    if not lms:
+        return decide(needs=[networks([])])
     inside = by_network((r.seed, r.in_accuracy) for r in lms)
     outside = by_network((r.seed, r.out_accuracy) for r in lms)
     more = log_ratio(
@@ -49,7 +51,7 @@ def judge_language_model(rows: Rows[Row]) -> Verdict:
         by_network((r.seed, r.in_errors) for r in lms),
     )
     # what the published shares, 2.4 % and none, are with as many prompts
-    prompts = min((r.prompts for r in lms), default=1)
+    prompts = min(r.prompts for r in lms)
     effect = math.log((OUTSIDE * prompts + 0.5) / 0.5)
     return decide(
         above("right in distribution, %", _percent(inside), 99.0, published=100.0),
@@ -66,6 +68,8 @@ def judge_language_model(rows: Rows[Row]) -> Verdict:
 
 def judge_probe(rows: Rows[Row]) -> Verdict:
     probes = rows.of(Verifier)
+    if not probes:
+        return decide(needs=[networks([])])
     every = {r.seed: level(dict(enumerate(r.accuracies))) for r in probes}
     published = {
         r.seed: every[r.seed] for r in probes if (r.layers, r.width, r.strings) == PROBE_NETWORK
@@ -92,7 +96,7 @@ def judge_probe(rows: Rows[Row]) -> Verdict:
         needs=[networks(every)],
         measured={
             "validation_accuracy": level(published or every),
-            "repetitions": min((len(r.accuracies) for r in probes), default=0),
+            "repetitions": min(len(r.accuracies) for r in probes),
         },
     )
 
@@ -101,6 +105,8 @@ def judge_picture(rows: Rows[Row]) -> Verdict:
     """A few clusters hold nearly all wrong strings; and they are theirs: correct strings with the
     same last tokens lie elsewhere, more than 99 shuffles of the kinds make it seem."""
     pictures = rows.of(Picture)
+    if not pictures:
+        return decide(needs=[networks([])])
 
     def over(value: Callable[[Picture], float]) -> Estimate:
         return over_networks(by_network((r.seed, value(r)) for r in pictures))

@@ -35,3 +35,8 @@ PUBLISHED_ERRORS = {
 PUBLISHED_NO_REDO = 245.8
 PUBLISHED_DISTINCT = {0.9: 5.47, 1.0: 5.84}  # without a verifier, by top_p
 PUBLISHED_GUIDED_DISTINCT = 5.52
+
+
+def points(more: float, less: float) -> float:
+    """A difference of two printed accuracies, in points to the printed digits."""
+    return round(100 * (more - less), 1)

@@ -11,7 +11,6 @@ that were run are counted, not calls.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -35,8 +34,7 @@ from triptych.inference import (
 )
 from triptych.inference.run import Result
 from triptych.models.cache import CachedDecoder
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
-from triptych.studies.api.study import Bench, Rows, Scale, Study, Unit
+from triptych.studies.api.study import Bench, Scale, Study
 from triptych.studies.generation.completions import (
     complete,
     draw_prompts,
@@ -48,93 +46,15 @@ from triptych.studies.generation.completions import (
 from triptych.studies.generation.trained_dyck import (
     SMALL,
     TINY,
-    DyckNetwork,
-    Networks,
     Trained,
     one_for_each_network,
     trained,
 )
+from triptych.studies.generation.vgb_dyck.figures import quality_figure
+from triptych.studies.generation.vgb_dyck.rows import OneNetwork, Row, Sampled, Value, VgbDyck
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.probe import Probe
 from triptych.verifiers.values import rollout_values
-
-
-@dataclass(frozen=True, kw_only=True)
-class Comparison(DyckNetwork):
-    """Sizes of the comparison, besides those of the network.
-
-    value_prefixes, rollouts   prefixes the value is regressed on, and completions of each
-    value_depth, floor         linear layers of the value, and the least it says
-    prompts, to_go             prompts compared, with so many brackets to go
-    samples                    completions of each prompt
-    budgets                    the dial of each algorithm: its tries, candidates or particles
-    """
-
-    value_prefixes: int = 20_000
-    rollouts: int = 8
-    value_depth: int = 2
-    floor: float = 0.01
-    prompts: int = 20
-    to_go: int = 8
-    samples: int = 200
-    budgets: tuple[int, ...] = (1, 2, 4, 8)
-
-
-@dataclass(frozen=True, kw_only=True)
-class VgbDyck(Comparison, Networks):
-    """Networks with their comparison."""
-
-    seeds: int = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class OneNetwork(Comparison, Unit):
-    """A trained network with a value, and every algorithm on it."""
-
-
-@dataclass(frozen=True)
-class Value:
-    """The value that was regressed on rollouts.
-
-    mean_chance   that the network completes a held-out prefix rightly
-    explained     share of the variance of held-out rollouts
-    """
-
-    seed: int
-    prefixes: int
-    rollouts: int
-    mean_chance: float
-    explained: float
-
-
-@dataclass(frozen=True)
-class Sampled:
-    """What an algorithm sampled at a budget, and its cost a string.
-
-    complete          share of strings that the algorithm did not give up on
-    distinct          right strings a prompt
-    total_variation   to the network's own law given a right string; floor: of as many exact draws
-    model_mass        share of right strings in the network's own law
-    network_tokens    tokens that ran through the network, the prompts not counted
-    """
-
-    seed: int
-    algorithm: str
-    budget: int
-    prompts: int
-    accuracy: float
-    complete: float
-    distinct: float
-    total_variation: float
-    floor: float
-    model_mass: float
-    generator_calls: float
-    generated: float
-    verifier_calls: float
-    network_tokens: float
-
-
-Row = Value | Sampled
 
 
 def units(settings: VgbDyck) -> Sequence[OneNetwork]:
@@ -323,71 +243,6 @@ def _measured(
         generated=per_string("generated"),
         verifier_calls=per_string("verifier_calls"),
         network_tokens=sum(spent) / len(many),
-    )
-
-
-_LOOKS: dict[str, Kind] = {
-    "no verifier": "control",
-    "rejection": "control",
-    "tokenwise rejection": "control",
-    "Algorithm 1": "control",
-    "best of n": "control",
-    "block best of n": "control",
-    "particles": "control",
-    "VGB, first leaf": "ours",
-    "VGB, uniform node": "ours",
-}
-
-
-def _curves(
-    rows: Sequence[Sampled],
-    y: Callable[[Sampled], float],
-    cost: Callable[[Sampled], float] = lambda row: row.network_tokens,
-) -> list[Series]:
-    """A curve of each algorithm over its budgets, means over networks."""
-    series = []
-    for name, kind in _LOOKS.items():
-        mine = [row for row in rows if row.algorithm == name]
-        points = []
-        for budget in sorted({row.budget for row in mine}):
-            some = [row for row in mine if row.budget == budget]
-            points.append((sum(map(cost, some)) / len(some), sum(map(y, some)) / len(some)))
-        points.sort()
-        if points:
-            series.append(Series(name, kind, [x for x, _ in points], [y for _, y in points]))
-    return series
-
-
-def quality_figure(rows: Rows[Row]) -> Figure:
-    """Accuracy and distance to the target against the model's cost."""
-    mine = rows.of(Sampled)
-    floor = sum(row.floor for row in mine) / max(1, len(mine))
-    x_label = "tokens run through the network, per string"
-    return Figure(
-        "quality",
-        "On a trained network with a trained value, what queries buy",
-        [
-            Panel(
-                _curves(mine, lambda row: row.accuracy),
-                x_label,
-                "share of right strings",
-                x_log=True,
-            ),
-            Panel(
-                _curves(mine, lambda row: row.total_variation),
-                x_label,
-                "total variation to the target",
-                x_log=True,
-            ),
-            Panel(
-                _curves(mine, lambda row: row.total_variation, lambda row: row.generator_calls),
-                "questions to the model, per string",
-                "total variation to the target",
-                x_log=True,
-            ),
-        ],
-        f"Prompts on which the network errs; {floor:.2f} is the distance that as many exact draws "
-        "have. Points along a curve are growing budgets; means over networks.",
     )
 
 
