@@ -274,6 +274,20 @@ def test_partners_by_hand():
     assert partners.tokens[:, 0].tolist() == [0, 0]
 
 
+def test_a_correct_string_is_the_partner_of_one_mistake():
+    """Mistakes that end in "[" at once use up all strings that begin so; none is left for those
+    that end in "]" after two tokens."""
+    law = language(P, 0.5, "cpu")
+    strings = torch.tensor([[0, PAD]] * 30 + [[0, 1]] * 10)
+    mistakes = Mistakes(strings, (strings != PAD).sum(1), 40)
+    drawn = law.sample(40, TorchRng(1))
+    fitting = int((drawn[:, 0] == 0).sum())
+    assert 0 < fitting <= 30
+    assert (drawn[:, 1] == 1).any()
+    partners = correct_with_same_end(mistakes, law, TorchRng(1), tries=1)
+    assert partners.found.tolist() == list(range(fitting))
+
+
 def test_exact_leaves_by_hand():
     class Half:
         def decoder_log_value(self, decoder, rows):
