@@ -485,8 +485,9 @@ def test_settings_that_make_no_prompts():
     settings = STUDY.settings
     with pytest.raises(UserError, match="shortest_prompt"):
         STUDY.units(replace(settings[Scale.LAPTOP], shortest_prompt=40))
-    with pytest.raises(UserError, match="tries is 0"):
-        STUDY.units(replace(settings[Scale.LAPTOP], tries=0))
+    for name, value in (("tries", 0), ("pictured", 3), ("seeds", 0)):
+        with pytest.raises(UserError, match=f"{name} is {value}"):
+            STUDY.units(replace(settings[Scale.LAPTOP], **{name: value}))
 
 
 def test_seeds_are_counted_from_the_first():

@@ -37,7 +37,7 @@ from triptych.studies.generation.dyck_backtracking.rows import (
     OneNetwork,
     Row,
 )
-from triptych.studies.generation.dyck_backtracking.states import fit_probe
+from triptych.studies.generation.dyck_backtracking.states import FEWEST, fit_probe
 from triptych.studies.generation.trained_dyck import (
     SMALL,
     TINY,
@@ -54,9 +54,10 @@ def units(settings: DyckBacktracking) -> Sequence[OneNetwork]:
             "prompts must have 1 ≤ shortest_prompt ≤ longest_prompt < length tokens; here "
             f"{settings.shortest_prompt}, {settings.longest_prompt} and {settings.length}"
         )
-    for name in ("seeds", "tries", "unseen", "repeats", "splits", "mistakes", "diverse_prompts"):
-        if getattr(settings, name) < 1:
-            raise UserError(f"{name} is {getattr(settings, name)}; it must be at least 1")
+    counts = ("seeds", "tries", "unseen", "repeats", "splits", "mistakes", "diverse_prompts")
+    for name, least in [*((name, 1) for name in counts), ("pictured", FEWEST)]:
+        if getattr(settings, name) < least:
+            raise UserError(f"{name} is {getattr(settings, name)}; it must be at least {least}")
     return one_for_each_network(OneNetwork, settings)
 
 
