@@ -1,10 +1,10 @@
 """What the network's states tell about its mistakes: the probe, and Figure 3.1 [li, 3.2.1.2 and
 3.2.1.6].
 
-The thesis sets wrong strings against correct ones of the same lengths. These end in other tokens:
-wrong strings mostly in a closing bracket of the wrong type. How much of the difference is the last
-token's own is told by two controls: the best guess from that token alone, and correct strings that
-end in the same token.
+The thesis sets wrong strings against correct ones of the same lengths, which end in other tokens:
+the network errs more on brackets that are rare in the prompts. How much of the difference is the
+last token's own is told by two controls: the best guess from that token alone, and correct strings
+that end in the same token.
 """
 
 import torch
