@@ -8,7 +8,7 @@ few thousand of them, on any machine that has torch.
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.validation import check_count
@@ -69,21 +69,6 @@ def divergence(p: Float[Tensor, "n n"], y: Float[Tensor, "n 2"]) -> float:
     q = q / q.sum()
     inside = p > 0
     return float((p[inside] * (p[inside] / q[inside]).log()).sum())
-
-
-def neighbour_agreement(
-    points: Float[Tensor, "n width"], labels: Bool[Tensor, " n"], *, neighbours: int = 10
-) -> float:
-    """The share of the nearest neighbours that have a point's own label, over all points.
-
-    Two far clusters of one label each have 1; labels at random have their chance of agreeing.
-    Worked value: on the line 0, 1, 10, 11 with labels a, a, b, b and one neighbour: 1; with labels
-    a, b, a, b: 0.
-    """
-    distance = torch.cdist(points.double(), points.double())
-    distance.fill_diagonal_(torch.inf)
-    near = distance.topk(min(neighbours, len(points) - 1), largest=False).indices
-    return float((labels[near] == labels[:, None]).double().mean())
 
 
 def _student(y: Float[Tensor, "n 2"]) -> Float[Tensor, "n n"]:

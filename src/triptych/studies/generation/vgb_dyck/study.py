@@ -10,8 +10,7 @@ states needs the network too: VGB asks about every child of a node and runs each
 that were run are counted, not calls.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,6 +21,7 @@ from torch import Tensor
 from triptych.core.decoders import PAD
 from triptych.core.divergences import expected_distance
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
 from triptych.inference import (
     ancestral,
     backtracking,
@@ -34,81 +34,56 @@ from triptych.inference import (
 )
 from triptych.inference.run import Result
 from triptych.models.cache import CachedDecoder
-from triptych.studies.figures import Figure, Kind, Panel, Series
-from triptych.studies.judging import rows_of
-from triptych.studies.study import Bench, Row, Rows, Scale, Study, Unit
-from triptych.studies.trained_dyck import (
-    SMALL,
-    TINY,
-    Trained,
-    TrainedDyck,
+from triptych.studies.api.study import Bench, Scale, Study
+from triptych.studies.generation.completions import (
     complete,
     draw_prompts,
     gather_mistakes,
-    one_for_each_network,
     plainly,
     read,
     states_of,
+)
+from triptych.studies.generation.trained_dyck import (
+    SMALL,
+    TINY,
+    Trained,
+    one_for_each_network,
     trained,
 )
+from triptych.studies.generation.vgb_dyck.figures import quality_figure
+from triptych.studies.generation.vgb_dyck.rows import OneNetwork, Row, Sampled, Value, VgbDyck
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.probe import Probe
 from triptych.verifiers.values import rollout_values
 
 
-@dataclass(frozen=True)
-class VgbDyck(TrainedDyck):
-    """Settings of the comparison, besides those of the network.
-
-    value_prefixes, rollouts   prefixes the value is regressed on, and completions of each
-    value_depth, floor         linear layers of the value, and the least it says
-    prompts, to_go             prompts compared, with so many brackets to go
-    samples                    completions of each prompt
-    budgets                    the dial of each algorithm: its tries, candidates or particles
-    """
-
-    value_prefixes: int = 20_000
-    rollouts: int = 8
-    value_depth: int = 2
-    floor: float = 0.01
-    prompts: int = 20
-    to_go: int = 8
-    samples: int = 200
-    budgets: tuple[int, ...] = (1, 2, 4, 8)
-
-
-def units(settings: VgbDyck) -> Sequence[Unit]:
+def units(settings: VgbDyck) -> Sequence[OneNetwork]:
     """One for each network."""
     if not settings.to_go < settings.length:
-        raise ValueError(f"to_go is {settings.to_go}; strings have {settings.length} brackets")
-    return one_for_each_network(settings)
+        raise UserError(f"to_go is {settings.to_go}; strings have {settings.length} brackets")
+    return one_for_each_network(OneNetwork, settings)
 
 
-def run(unit: Unit, bench: Bench) -> Iterable[Row]:
+def run(unit: OneNetwork, bench: Bench) -> Iterable[Row]:
     """Train the network and the value, then every algorithm at every budget."""
-    p = unit.parameters
-    model = trained(p, bench, unit.seed)
-    value, quality = _value(p, model, bench)
-    yield {"seed": unit.seed, "kind": "value", **quality}
-    prompts = _hard_prompts(p, model, bench.rng("prompts"))
+    model = trained(unit, bench, unit.seed)
+    value, quality = _value(unit, model, bench)
+    yield quality
+    prompts = _hard_prompts(unit, model, bench.rng("prompts"))
     targets = [target_law(model, prompt) for prompt in prompts]
     guide = ExactLeaves(value, model.law, model.law.length, model.law.end_token)
-    for name, budget, sampling in _algorithms(p, model, guide, bench.rng("sampling")):
-        yield {
-            "seed": unit.seed,
-            "kind": "algorithm",
-            "algorithm": name,
-            "budget": budget,
-            **_measured(p, model, prompts, targets, sampling),
-        }
+    for name, budget, sampling in _algorithms(unit, model, guide, bench.rng("sampling")):
+        yield _measured(unit, name, budget, model, prompts, targets, sampling)
 
 
-def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, Row]:
+def _value(p: OneNetwork, model: Trained, bench: Bench) -> tuple[Probe, Value]:
     """P(the network completes this prefix rightly), from its state; and how good that is."""
     rng, law = bench.rng("value"), model.law
-    count = p["value_prefixes"]
-    prompts = draw_prompts(p, model.ood, count, rng)
-    done = read(law, complete(model.lm, prompts, plainly(p, law, 1.0, rng)))
+    count = p.value_prefixes
+    prompts = draw_prompts(
+        model.ood, count, rng, shortest=p.shortest_prompt, longest=p.longest_prompt
+    )
+    done = read(law, complete(model.lm, prompts, plainly(law, 1.0, rng)))
     low = (prompts != PAD).sum(1)
     high = done.tokens.shape[1] - (done.tokens == law.end_token).sum(1)  # brackets written
     spread = torch.rand(count, generator=torch.Generator().manual_seed(rng.seed))
@@ -123,7 +98,7 @@ def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, R
             rollout_values(
                 decoder,
                 law,
-                rollouts=p["rollouts"],
+                rollouts=p.rollouts,
                 length=law.length,
                 end_token=law.end_token,
                 rng=rng,
@@ -134,31 +109,26 @@ def _value(p: Mapping[str, Any], model: Trained, bench: Bench) -> tuple[Probe, R
     probe = Probe.fit(
         states[:split],
         chance[:split].to(states.dtype),
-        depth=p["value_depth"],
+        depth=p.value_depth,
         layer=model.lm.net.shape.layers,
-        floor=p["floor"],
+        floor=p.floor,
     )
     said = probe.log_value_of(states[split:]).exp()
     right = chance[split:]
     spread_out = float((right - right.mean()).square().mean())
     left = float((right - said).square().mean()) / spread_out if spread_out else 1.0
-    return probe, {
-        "prefixes": count,
-        "rollouts": p["rollouts"],
-        "mean_chance": float(right.mean()),
-        "explained": 1 - left,  # of the variance of held-out rollouts
-    }
+    return probe, Value(p.seed, count, p.rollouts, float(right.mean()), 1 - left)
 
 
-def _hard_prompts(p: Mapping[str, Any], model: Trained, rng: TorchRng) -> Int[Tensor, "prompts t"]:
+def _hard_prompts(p: OneNetwork, model: Trained, rng: TorchRng) -> Int[Tensor, "prompts t"]:
     """Beginnings of strings that the network got wrong, with `to_go` brackets to go."""
-    short = p["length"] - p["to_go"]
-    mistakes = gather_mistakes(p, model, 4 * p["prompts"], rng)
+    short = p.length - p.to_go
+    mistakes = gather_mistakes(p, model, 4 * p.prompts, rng)
     long_enough = mistakes.tokens[mistakes.lengths > short][:, :short]
     if len(long_enough) == 0:  # a network that never errs: any prompts will do
-        long_enough = model.ood.sample(p["prompts"], rng)[:, :short]
+        long_enough = model.ood.sample(p.prompts, rng)[:, :short]
     first = {tuple(row): place for place, row in reversed(list(enumerate(long_enough.tolist())))}
-    return long_enough[sorted(first.values())[: p["prompts"]]]  # each once, as they came
+    return long_enough[sorted(first.values())[: p.prompts]]  # each once, as they came
 
 
 class Target(NamedTuple):
@@ -194,18 +164,18 @@ Sampler = Callable[..., Result]
 
 
 def _algorithms(
-    p: Mapping[str, Any], model: Trained, guide: ExactLeaves, rng: TorchRng
+    p: OneNetwork, model: Trained, guide: ExactLeaves, rng: TorchRng
 ) -> Iterator[tuple[str, int, Callable[[CachedDecoder], Result]]]:
     """Every algorithm at every budget."""
     law = model.law
     common = {"length": law.length, "end_token": law.end_token, "rng": rng}
-    rounds = 4 * p["to_go"]
+    rounds = 4 * p.to_go
 
     def one(name: str, budget: int, sample: Sampler, verifier: Any, **more: Any):
         return name, budget, lambda decoder: sample(decoder, verifier, **common, **more)
 
     yield one("no verifier", 1, ancestral.sample, None)
-    for budget in p["budgets"]:
+    for budget in p.budgets:
         yield one("rejection", budget, rejection.sample, law, attempts=budget)
         redraws = 2 * budget
         keep = partial(tokenwise.sample, accept="value", tries=redraws)
@@ -216,19 +186,21 @@ def _algorithms(
         yield one("particles", budget, particles.sample, guide, n=budget)
         walk = partial(vgb.sample, returns="leaf", lazy=False)  # staying changes no leaf
         yield one("VGB, first leaf", budget, walk, guide, steps=4 * rounds * budget)
-        mixed = partial(vgb.sample, returns="uniform", restarts=2 * p["to_go"])
+        mixed = partial(vgb.sample, returns="uniform", restarts=2 * p.to_go)
         yield one("VGB, uniform node", budget, mixed, guide, steps=rounds * budget)
 
 
 def _measured(
-    p: Mapping[str, Any],
+    p: OneNetwork,
+    algorithm: str,
+    budget: int,
     model: Trained,
     prompts: Int[Tensor, "prompts t"],
     targets: Sequence[Target],
     sampling: Callable[[CachedDecoder], Result],
-) -> Row:
+) -> Sampled:
     """Accuracy, diversity and distance of what is sampled for the prompts, and its cost."""
-    many = prompts.repeat_interleave(p["samples"], dim=0)
+    many = prompts.repeat_interleave(p.samples, dim=0)
     spent: list[int] = []
 
     def counted(decoder: CachedDecoder) -> Result:
@@ -241,100 +213,46 @@ def _measured(
     results = complete(model.lm, many, counted, at_once=800)  # some algorithms fork each row
     done = read(model.law, results)
     right = done.right.reshape(len(prompts), -1).tolist()
-    strings = done.tokens.reshape(len(prompts), p["samples"], -1).tolist()
+    strings = done.tokens.reshape(len(prompts), p.samples, -1).tolist()
     distances, floors, distinct = [], [], []
     for target, some, fine in zip(targets, strings, right, strict=True):
         counts = torch.zeros(len(target.probs) + 1, dtype=torch.float64)  # the last: wrong strings
         for string, good in zip(some, fine, strict=True):
             counts[target.strings[tuple(string)] if good else -1] += 1
         wanted = torch.cat([target.probs, torch.zeros(1, dtype=torch.float64)])
-        distances.append(0.5 * float((counts / p["samples"] - wanted).abs().sum()))
-        floors.append(expected_distance(target.probs, p["samples"]))
+        distances.append(0.5 * float((counts / p.samples - wanted).abs().sum()))
+        floors.append(expected_distance(target.probs, p.samples))
         distinct.append(int((counts[:-1] > 0).sum()))
     costs = [result.ledger.totals() for result in results]
-    per_string = {
-        name: sum(cost[name] for cost in costs) / len(many)
-        for name in ("generator_calls", "generated", "verifier_calls")
-    }
-    complete_share = torch.cat([result.complete for result in results]).double().mean()
-    return {
-        "prompts": len(prompts),
-        "accuracy": done.accuracy,
-        "complete": float(complete_share),
-        "distinct": sum(distinct) / len(distinct),
-        "total_variation": sum(distances) / len(distances),
-        "floor": sum(floors) / len(floors),
-        "model_mass": sum(target.mass for target in targets) / len(targets),
-        **per_string,
-        "network_tokens": sum(spent) / len(many),
-        "seconds": sum(cost["seconds"] for cost in costs),
-    }
 
+    def per_string(name: str) -> float:
+        return sum(cost[name] for cost in costs) / len(many)
 
-_LOOKS: dict[str, Kind] = {
-    "no verifier": "control",
-    "rejection": "control",
-    "tokenwise rejection": "control",
-    "Algorithm 1": "control",
-    "best of n": "control",
-    "block best of n": "control",
-    "particles": "control",
-    "VGB, first leaf": "ours",
-    "VGB, uniform node": "ours",
-}
-
-
-def _curves(rows: Rows, column: str, cost: str = "network_tokens") -> list[Series]:
-    """A curve of each algorithm over its budgets, means over networks."""
-    mine, series = rows_of(rows, "algorithm"), []
-    for name, kind in _LOOKS.items():
-        budgets = sorted({row["budget"] for row in mine if row["algorithm"] == name})
-        points = []
-        for budget in budgets:
-            some = [r for r in mine if r["algorithm"] == name and r["budget"] == budget]
-            queries = sum(r[cost] for r in some) / len(some)
-            points.append((queries, sum(r[column] for r in some) / len(some)))
-        points.sort()
-        if points:
-            series.append(Series(name, kind, [x for x, _ in points], [y for _, y in points]))
-    return series
-
-
-def quality_figure(rows: Rows) -> Figure:
-    """Accuracy and distance to the target against the model's cost."""
-    mine = rows_of(rows, "algorithm")
-    floor = sum(row["floor"] for row in mine) / max(1, len(mine))
-    x_label = "tokens run through the network, per string"
-    return Figure(
-        "quality",
-        "On a trained network with a trained value, what queries buy",
-        [
-            Panel(_curves(rows, "accuracy"), x_label, "share of right strings", x_log=True),
-            Panel(
-                _curves(rows, "total_variation"),
-                x_label,
-                "total variation to the target",
-                x_log=True,
-            ),
-            Panel(
-                _curves(rows, "total_variation", "generator_calls"),
-                "questions to the model, per string",
-                "total variation to the target",
-                x_log=True,
-            ),
-        ],
-        f"Prompts on which the network errs; {floor:.2f} is the distance that as many exact draws "
-        "have. Points along a curve are growing budgets; means over networks.",
+    return Sampled(
+        seed=p.seed,
+        algorithm=algorithm,
+        budget=budget,
+        prompts=len(prompts),
+        accuracy=done.accuracy,
+        complete=float(torch.cat([result.complete for result in results]).double().mean()),
+        distinct=sum(distinct) / len(distinct),
+        total_variation=sum(distances) / len(distances),
+        floor=sum(floors) / len(floors),
+        model_mass=sum(target.mass for target in targets) / len(targets),
+        generator_calls=per_string("generator_calls"),
+        generated=per_string("generated"),
+        verifier_calls=per_string("verifier_calls"),
+        network_tokens=sum(spent) / len(many),
     )
 
 
 STUDY = Study(
     name="vgb_dyck",
-    about="Which guided algorithm spends queries best on a trained network with a trained value?",
+    question="On a trained network with a trained value, which algorithm spends queries best?",
     settings={
-        Scale.SMOKE: VgbDyck(
+        Scale.SMOKE: VgbDyck.like(
+            TINY,
             seeds=1,
-            **TINY,
             value_prefixes=60,
             rollouts=2,
             prompts=1,
@@ -342,17 +260,19 @@ STUDY = Study(
             samples=4,
             budgets=(1,),
         ),
-        Scale.LAPTOP: VgbDyck(
-            seeds=3,
-            **SMALL,
+        Scale.LAPTOP: VgbDyck.like(
+            SMALL,
+            seeds=2,
+            first_seed=100,  # the networks of dyck_backtracking
             value_prefixes=3000,
             rollouts=4,
             prompts=8,
             samples=100,
         ),
-        Scale.PAPER: VgbDyck(seeds=3),
+        Scale.PAPER: VgbDyck(first_seed=100),
     },
     units=units,
     run=run,
+    rows=(Value, Sampled),
     figures=[quality_figure],
 )

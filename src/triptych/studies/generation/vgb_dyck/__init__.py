@@ -1,0 +1,1 @@
+"""Guided algorithms on a trained network with a trained value [li, 3.3.1]."""
