@@ -78,10 +78,11 @@ class BlockDynamics:
     @cached_property
     def block_probs(self) -> Float[Tensor, "blocks rows"]:
         """p(K | x); one row for all x if the law does not look at the sequence."""
-        return self._log_block_probs.exp()
+        return self.log_block_probs.exp()
 
     @cached_property
-    def _log_block_probs(self) -> Float[Tensor, "blocks rows"]:
+    def log_block_probs(self) -> Float[Tensor, "blocks rows"]:
+        """log p(K | x)."""
         if self.masks.adaptive:
             return self.masks.log_prob(self.table.sequences).T.contiguous()
         return self.masks.log_probs[:, None]
@@ -89,7 +90,7 @@ class BlockDynamics:
     @cached_property
     def wide(self) -> bool:
         """Whether p spans more than floats do, so that all sums must start from logarithms."""
-        blocks = self._log_block_probs
+        blocks = self.log_block_probs
         least = blocks.masked_fill(torch.isneginf(blocks), 0.0).amin(0) + self.table.log_probs
         return bool((least[self.support] < _LOG_RANGE).any())
 
@@ -113,7 +114,7 @@ class BlockDynamics:
 
     def conditional(self, block: int) -> Float[Tensor, " count"]:
         """p(x_K | x_-K, K) as a function of x, from logarithms; 0 where x and K never meet."""
-        log_weight = self.table.log_probs + self._log_block_probs[block]
+        log_weight = self.table.log_probs + self.log_block_probs[block]
         return block_conditional(log_weight, self.blocks[block], self.table.vocab_size)
 
     def apply(self, f: Float[Tensor, "count *rest"]) -> Float[Tensor, "count *rest"]:
@@ -239,7 +240,7 @@ def components(dynamics: BlockDynamics) -> int:
     if not dynamics.masks.adaptive and kept.all():
         return 1  # every position is in some block
     for m in range(len(dynamics.blocks)):
-        seen = dynamics.table.log_probs + dynamics._log_block_probs[m]
+        seen = dynamics.table.log_probs + dynamics.log_block_probs[m]
         inside = (seen > -torch.inf).numpy()
         here = label[inside]
         group = outside(dynamics, m).numpy()[inside] + count
