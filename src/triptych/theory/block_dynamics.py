@@ -114,8 +114,20 @@ class BlockDynamics:
 
     def conditional(self, block: int) -> Float[Tensor, " count"]:
         """p(x_K | x_-K, K) as a function of x, from logarithms; 0 where x and K never meet."""
+        if self._conditionals is not None:
+            return self._conditionals[block]
+        return self._conditional(block)
+
+    def _conditional(self, block: int) -> Float[Tensor, " count"]:
         log_weight = self.table.log_probs + self.log_block_probs[block]
         return block_conditional(log_weight, self.blocks[block], self.table.vocab_size)
+
+    @cached_property
+    def _conditionals(self) -> Float[Tensor, "blocks count"] | None:
+        """Of all blocks, where they fit."""
+        if len(self.blocks) * len(self.support) > _COLUMNS:
+            return None
+        return torch.stack([self._conditional(m) for m in range(len(self.blocks))])
 
     def apply(self, f: Float[Tensor, "count *rest"]) -> Float[Tensor, "count *rest"]:
         """Pf: the expectation of f after one step from x."""

@@ -147,9 +147,9 @@ def comparison_of_log(log_smallest: float) -> float:
     """c from log q_min, which may be too small for a float. Worked value: log ½: 2."""
     smallest = math.exp(log_smallest)
     away = 1 - 2 * smallest
-    if smallest < 1e-20:
-        return -log_smallest  # log(1/q - 1) and 1 - 2q to the last digit
-    return 2 * math.atanh(away) / away if away > 1e-8 else 2.0
+    if smallest < 0.25:
+        return (math.log1p(-smallest) - log_smallest) / away
+    return 2 * math.atanh(away) / away if away > 1e-8 else 2.0  # the same, with 1 - 2q exact
 
 
 def tensorisation(dynamics: BlockDynamics, *, starts: int = 4, seed: int = 0) -> Tensorisation:
@@ -200,7 +200,8 @@ def _part(dynamics: BlockDynamics) -> Float[Tensor, " count"]:
 def _points(entropies: _Entropies) -> np.ndarray:
     """The ratio of every point mass: log q(x) / Σ_K p(K | x) log q(x_K | x_-K, K)."""
     inside = np.where(entropies.chance > 0, entropies.log_joint - entropies.log_behind, 0.0)
-    return entropies.log_q / (entropies.chance * inside).sum(0)
+    seen = (entropies.chance * inside).sum(0)  # 0 where q(x) rounds to 1: r is q
+    return np.divide(entropies.log_q, seen, out=np.zeros_like(seen), where=seen < 0)
 
 
 def _climbed(entropies: _Entropies, tilt: np.ndarray) -> tuple[float, np.ndarray]:

@@ -18,7 +18,9 @@ made, and an eigenvalue may have any number of copies.
 With V the functions found, H = Vᵀ A V with largest eigenvalue μ, r = |A V - V H|, and x as above
 for A on the complement of V, the largest eigenvalue of A is in [μ, μ + e],
 
-    e = r² / (μ - x)  if x < μ,   and   e = max(x - μ, 0) + r  always.        [Mathias 1998]
+    e = r² / (μ - x)  if x < μ,   and   e = max(x - μ, 0) + r  always,
+
+because eliminating the complement gives (λ - μ)(λ - x) ≤ r² for every eigenvalue λ > x.
 
 Notation
 --------
