@@ -17,6 +17,8 @@ from triptych.theory import block_mixing, block_pairs
 from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.block_sums import BlockSums
 
+pytestmark = pytest.mark.numerical
+
 
 def looking(length, blocks):
     """Blocks that hold ones are preferred; they differ in weight."""

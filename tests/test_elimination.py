@@ -2,12 +2,12 @@
 
 import math
 
-import many_digits
 import mpmath
 import numpy as np
 import pytest
 import torch
 
+import many_digits
 from triptych.theory import elimination
 from triptych.theory.elimination import dense_constant, eliminated, lanczos_constant
 from triptych.theory.top_eigenvalue import Unproven
@@ -30,9 +30,7 @@ def grounded(conductance):
     ground = int(p.argmax())
     rest = torch.tensor([x for x in range(len(p)) if x != ground])
     root = torch.from_numpy(p).sqrt()
-    return eliminated(
-        moves[rest][:, rest], moves[rest, ground], root[rest], float(root[ground])
-    )
+    return eliminated(moves[rest][:, rest], moves[rest, ground], root[rest], float(root[ground]))
 
 
 def exact(conductance, digits):
@@ -64,7 +62,9 @@ def test_against_many_digits(states, spread, method):
     for seed in range(2):
         conductance = chain(states, spread, seed)
         wanted = exact(conductance, 40 + spread)
-        assert float(method(grounded(conductance)).value / wanted - 1) == pytest.approx(0, abs=1e-12)
+        assert float(method(grounded(conductance)).value / wanted - 1) == pytest.approx(
+            0, abs=1e-12
+        )
 
 
 @pytest.mark.parametrize("method", [dense_constant, lanczos_constant])

@@ -16,6 +16,8 @@ from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.ferromagnet import Ferromagnet
 from triptych.theory.hitting import Hitting, simulate
 
+pytestmark = pytest.mark.numerical
+
 
 def gibbs_matrix(table, k):
     return BlockDynamics(table, MaskLaw.of_size(table.length, k)).transition()

@@ -10,6 +10,8 @@ import torch
 
 from triptych.theory.hitting import Hitting, whole_exp
 
+pytestmark = pytest.mark.numerical
+
 
 def geometric(q):
     return Hitting(

@@ -21,6 +21,8 @@ from triptych.structures.ising import Ising
 from triptych.theory import consistency, kernels
 from triptych.theory.kernels import Conditionals
 
+pytestmark = pytest.mark.numerical
+
 
 class Tilted:
     """Two bits: x_1 is fair given x_0, and x_0 equals x_1 with 0.8; no joint law has both."""

@@ -17,6 +17,8 @@ from triptych.studies import exact_memory
 from triptych.studies.study import Unit
 from triptych.theory import memory_heads, memory_prompts
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

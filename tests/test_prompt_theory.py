@@ -14,6 +14,8 @@ from triptych.structures.hmm import HMM
 from triptych.studies import exact_heads, exact_prompts
 from triptych.theory import essential, heads, prompts
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

@@ -19,6 +19,8 @@ from triptych.structures.uniform import Uniform
 from triptych.studies import query_complexity, query_judges
 from triptych.theory import queries
 
+pytestmark = pytest.mark.numerical
+
 
 class SumsUpTo:
     """Hard, and no process verifier of anything: prefixes whose sum is at most `most`."""

@@ -18,6 +18,8 @@ from triptych.theory import tensorisation as tn
 from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
 from triptych.theory.families import ExponentialFamily, IsingFamily
 
+pytestmark = pytest.mark.numerical
+
 
 def vector(*values):
     return torch.tensor(values, dtype=torch.float64)
@@ -424,7 +426,9 @@ def test_a_fit_that_stops_too_early_is_a_sentence(monkeypatch):
         fs.fit(TRIPLE, masks, sample.pairs, 0.6)
 
 
-@pytest.mark.parametrize("log_smallest", [-1e-9 + math.log(0.5), -3.0, -30.0, -50.0, -700.0, -5000.0])
+@pytest.mark.parametrize(
+    "log_smallest", [-1e-9 + math.log(0.5), -3.0, -30.0, -50.0, -700.0, -5000.0]
+)
 def test_the_comparison_from_a_logarithm(log_smallest):
     """log(1/q - 1) / (1 - 2q) in many digits."""
     with mpmath.workdps(40):

@@ -7,6 +7,8 @@ from triptych.core.table import all_sequences
 from triptych.structures.hmm import HMM
 from triptych.theory import heads
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

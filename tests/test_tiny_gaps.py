@@ -3,11 +3,11 @@
 import math
 from decimal import Decimal, localcontext
 
-import many_digits
 import numpy as np
 import pytest
 import torch
 
+import many_digits
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table
 from triptych.structures.ising import Ising
@@ -224,7 +224,11 @@ WIDE = {
         MaskLaw.of_size(4, 2),
     ),
     "three letters": (
-        Table(3, 2, torch.tensor([0, -5, -800, -900, -7, -3, -1200, -850, -1900.0]).double().log_softmax(0)),
+        Table(
+            3,
+            2,
+            torch.tensor([0, -5, -800, -900, -7, -3, -1200, -850, -1900.0]).double().log_softmax(0),
+        ),
         ONES,
     ),
     "a hole": (
@@ -319,7 +323,9 @@ def test_entropies_of_a_wide_law():
     found = tensorisation(dynamics, starts=0)
     assert found.poincare == pytest.approx(bd.poincare_constant(dynamics), rel=1e-12)
     assert found.upper == pytest.approx(-float(logs.min()) * found.poincare, rel=1e-9)
-    assert found.attained == pytest.approx(whole / local, rel=1e-6) or found.attained > whole / local
+    assert (
+        found.attained == pytest.approx(whole / local, rel=1e-6) or found.attained > whole / local
+    )
 
 
 def test_a_slow_function_that_no_float_holds_is_a_sentence():

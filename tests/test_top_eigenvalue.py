@@ -1,4 +1,4 @@
-"""The largest eigenvalue with a proof: known spectra, many copies, proofs that must not be given."""
+"""The largest eigenvalue with a proof: known spectra, many copies, proofs not to be given."""
 
 import numpy as np
 import pytest
@@ -47,9 +47,7 @@ def test_worked_values():
     matrix = torch.diag(torch.tensor([3.0, 3.0, 2.0], dtype=torch.float64))
     axes = torch.eye(3, dtype=torch.float64)
     for known, wanted in ((0, 3.0), (1, 3.0), (2, 2.0)):
-        found = largest_eigenvalue(
-            lambda v: matrix @ v, 3, lambda _: 1e-9, without=axes[:, :known]
-        )
+        found = largest_eigenvalue(lambda v: matrix @ v, 3, lambda _: 1e-9, without=axes[:, :known])
         assert found.value == pytest.approx(wanted, rel=1e-12)
     with pytest.raises(ValueError, match="without dimensions"):
         largest_eigenvalue(lambda v: matrix @ v, 3, lambda _: 1e-9, without=axes)
@@ -57,9 +55,7 @@ def test_worked_values():
 
 def test_without_what_is_known():
     matrix, axes = rotated([5.0, 4.0, 4.0, *np.linspace(0, 3, 50)])
-    found = largest_eigenvalue(
-        lambda v: matrix @ v, 53, lambda _: 1e-9, without=axes[:, [0, 1]]
-    )
+    found = largest_eigenvalue(lambda v: matrix @ v, 53, lambda _: 1e-9, without=axes[:, [0, 1]])
     assert found.value == pytest.approx(4.0, rel=1e-12)
 
 

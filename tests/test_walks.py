@@ -2,12 +2,12 @@
 
 import math
 
-import many_digits
 import mpmath
 import numpy as np
 import pytest
 import torch
 
+import many_digits
 from triptych.core.divergences import total_variation
 from triptych.core.estimates import Outcome
 from triptych.core.randomness import exact_transition_matrix
@@ -21,6 +21,8 @@ from triptych.studies.figures import Panel
 from triptych.theory import walks
 from triptych.theory.walks import Walk
 from triptych.verifiers.exact import ExactValue
+
+pytestmark = pytest.mark.numerical
 
 
 class Given:
@@ -179,7 +181,6 @@ class Spread:
         return torch.from_numpy(self.width * draw.random(len(prefix)))
 
 
-@pytest.mark.numerical
 @pytest.mark.parametrize("width", [5, 40, 80, 200, 500])
 @pytest.mark.parametrize("height", [2, 3])
 def test_gaps_against_many_digits(height, width):
@@ -193,11 +194,10 @@ def test_gaps_against_many_digits(height, width):
 
 def weak_middle(log_c):
     """The path of edges 1, c, 1 from the root to 000."""
-    blocked = {name: -math.inf for name in ("x1", "x01", "x001")}
+    blocked = dict.fromkeys(("x1", "x01", "x001"), -math.inf)
     return Walk.of(fair(3), Given(x00=log_c + math.log(2), x000=math.log(4), **blocked))
 
 
-@pytest.mark.numerical
 @pytest.mark.parametrize("log_c", [2.0, 0.0, -20.0, -38.0, -300.0, -680.0])
 def test_a_path_with_a_weak_middle(log_c):
     """f = (u, v, -v, -u) with θ u = v and θ v = (1 - b) u - b v, b = c / (1 + c): θ = 1 - b, and
@@ -217,7 +217,6 @@ def steps_over_a_path(conductance):
     return steps
 
 
-@pytest.mark.numerical
 def test_a_gap_that_no_float_holds_is_a_sentence():
     with pytest.raises(ValueError, match="gap of the walk is below 1e-300"):
         walks.spectral_gap(weak_middle(-700.0))
@@ -226,7 +225,6 @@ def test_a_gap_that_no_float_holds_is_a_sentence():
         walks.steps_to_a_leaf(weak_middle(-800.0))
 
 
-@pytest.mark.numerical
 def test_values_far_apart():
     """V(0) is e^900 times V(1), and the same again one token later: local ratios decide."""
     walk = Walk.of(fair(2), Given(x0=900.0, x00=900.0, x01=0.0, x10=-900.0, x11=-900.0))
@@ -244,7 +242,6 @@ def test_values_far_apart():
     assert walks.steps_to_a_leaf(walk) == pytest.approx(2 * (3 + 3))
 
 
-@pytest.mark.numerical
 @pytest.mark.parametrize("width", [40, 1500])
 def test_the_first_leaf_of_far_apart_values(width):
     """By elimination of the inner nodes in many digits."""

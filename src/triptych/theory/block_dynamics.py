@@ -360,9 +360,7 @@ def _lanczos(dynamics: BlockDynamics) -> tuple[float, Float[Tensor, " count"]]:
     return 1 - top.value, scaled
 
 
-def _eliminated(
-    dynamics: BlockDynamics, *, dense: bool
-) -> tuple[float, Float[Tensor, " count"]]:
+def _eliminated(dynamics: BlockDynamics, *, dense: bool) -> tuple[float, Float[Tensor, " count"]]:
     """From the matrix, by elimination of every state but the likeliest."""
     log_probs, vocab = dynamics.table.log_probs, dynamics.table.vocab_size
     ground = int(log_probs.argmax())

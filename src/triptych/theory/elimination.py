@@ -149,10 +149,10 @@ def _panel_eliminated(
 ) -> Float[Tensor, " panel"]:
     """What leaves each state once those before it are gone; L and U take the place of `inside`."""
     leaving = np.zeros(len(inside))
-    work, away = inside.numpy(), away.numpy()
+    work, out = inside.numpy(), away.numpy()
     for k in range(len(work)):
         onward = work[k, k + 1 :]
-        leaving[k] = away[k] + onward.sum()
+        leaving[k] = out[k] + onward.sum()
         if not leaving[k] >= _LEAST:
             raise Unproven(
                 f"a part of the support is left with a probability below {_LEAST:g} a step: its "
@@ -160,7 +160,7 @@ def _panel_eliminated(
             )
         back = work[k + 1 :, k] / leaving[k]
         work[k + 1 :, k + 1 :] += np.outer(back, onward)
-        away[k + 1 :] += back * away[k]
+        out[k + 1 :] += back * out[k]
         work[k + 1 :, k] = back
         work[k, k + 1 :] = onward / leaving[k]
     return torch.from_numpy(leaving)

@@ -196,9 +196,7 @@ def gibbs_chain(model: Ferromagnet, k: int) -> CliqueChain:
     if len(set(model.clique_fields)) > 1:
         table = _unequal(model)
         stay = torch.eye(len(table.log_probs), dtype=torch.float64).log()
-        parts = [
-            block_log_moves(table, MaskLaw.of_size(c, m)) if m else stay for m in met.tolist()
-        ]
+        parts = [block_log_moves(table, MaskLaw.of_size(c, m)) if m else stay for m in met.tolist()]
         return _on_states((log_met[:, None, None] + torch.stack(parts)).logsumexp(0), c)
     up, h, j = torch.arange(c + 1), model.clique_fields[0], model.coupling
     total = torch.full((c + 1, c + 1), -torch.inf, dtype=torch.float64)

@@ -181,7 +181,9 @@ def tensorisation(dynamics: BlockDynamics, *, starts: int = 4, seed: int = 0) ->
             attained, best = value, np.exp(log_r)
     witness = torch.zeros_like(dynamics.stationary)
     witness[entropies.at] = torch.from_numpy(best / best.sum())
-    return Tensorisation(attained, witness, 1 / gap, comparison_of_log(float(entropies.log_q.min())) / gap)
+    return Tensorisation(
+        attained, witness, 1 / gap, comparison_of_log(float(entropies.log_q.min())) / gap
+    )
 
 
 def _part(dynamics: BlockDynamics) -> Float[Tensor, " count"]:

@@ -112,9 +112,7 @@ class _Known(NamedTuple):
     residual: float
 
 
-def _top(
-    found: Float[Tensor, "size found"], images: Float[Tensor, "size found"]
-) -> _Known:
+def _top(found: Float[Tensor, "size found"], images: Float[Tensor, "size found"]) -> _Known:
     inner = found.T @ images
     values, mixtures = torch.linalg.eigh(0.5 * (inner + inner.T))
     residual = torch.linalg.matrix_norm(images - found @ inner)  # at least the spectral norm
