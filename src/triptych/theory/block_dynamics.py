@@ -12,7 +12,7 @@ at x: p(x) p(K | x) p(y) p(K | y) / Z is symmetric in x and y. It has no negativ
     C       = sup_f Var_p(f) / E(f, f) = 1 / (1 - λ_2)                       [li, Def. 4.1.5]
 
 The kernel on pairs (x, K) that is printed as [li, (4.26)] is in `block_pairs`, times until the
-chain has mixed are in `block_mixing`.
+chain has mixed are in `block_mixing`, the matrix is made in `block_moves`.
 
 Notation
 --------
@@ -299,10 +299,11 @@ def slowest(
 ) -> tuple[float, Float[Tensor, " count"]]:
     """The gap 1 - λ_2 and a function of mean 0 and variance 1 that attains it.
 
-    The gap has a proven relative error of 1e-8. Up to 1024 states, and for "dense", it comes from
-    the matrix by an elimination without subtractions (`elimination`); beyond, and for "lanczos",
-    from the operator (`top_eigenvalue`), and where that cannot prove it, as for gaps below 1e-5,
-    from the elimination, up to 2^14 states. `Unproven` is raised otherwise.
+    The gap is proven to a relative error of 1e-6; it is right to 1e-9 as a rule. Up to 1024
+    states, and for "dense", it comes from the matrix by an elimination without subtractions
+    (`elimination`); beyond, and for "lanczos", from the operator (`top_eigenvalue`), and where that
+    cannot prove it, as for gaps below 1e-5, from the elimination, up to 2^14 states (2 GB and a
+    minute or more). Otherwise `Unproven` is raised.
     Worked value: two spins with coupling J, singletons: 1 / (1 + e^(2J)).
     """
     gap, scaled = _gap(dynamics, method)
@@ -390,7 +391,7 @@ def poincare_constant(
 ) -> float:
     """C = 1 / (1 - λ_2): the best C with Var(f) ≤ C E(f, f); infinite if the chain falls apart.
 
-    Proven to a relative error of 1e-8, or refused with a sentence (`Unproven`), see `slowest`.
+    Proven to a relative error of 1e-6, or refused with a sentence (`Unproven`), see `slowest`.
     Worked value: two spins with coupling J, singletons: f = s_0 + s_1 has λ = ½(1 + tanh J), so
     C = 1 + e^(2J). N independent positions, singletons: C = N. One block of everything: C = 1.
     """

@@ -31,7 +31,8 @@ def mixing_time(
 ) -> float:
     """Steps until total variation from p is at most `distance`, from the worst x or from a law.
 
-    From the worst x by powers of the matrix and bisection, because the distance never grows;
+    From the worst x by powers of the matrix and bisection, because the distance never grows; a
+    distance is met up to 1e-12, which can be a step too early after 1e10 steps;
     infinite if the chain falls apart. From a law step by step without a matrix; infinite if `most`
     steps are not enough. Worked value: two fair bits, singletons: after a step from 00 the law
     is ½, ¼, ¼, 0, which is ¼ away, and each further step halves that. So 1 step for ¼, 2 for ⅛.

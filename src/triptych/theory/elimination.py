@@ -10,9 +10,9 @@ where D = diag(p) and u = √p on those states, and K = I - u uᵀ / (1 + √p_0
 A⁻¹ has no negative entry, and elimination finds each of them to rounding, relative to itself, with
 additions, products and quotients alone (Grassmann, Taksar and Heyman): without state k, a move
 into k becomes the move out of it, and what leaves k is added up and never taken from 1. Moves of
-probability 1e-300 count. So an eigenvalue solver, which is right up to a share of the norm of B,
-gives C with its first digits, however large it is. The norm of B is at most C / p_0, and the
-ground is the likeliest state.
+probability 1e-200 count. So an eigenvalue solver, whose error is a share of about n 2⁻⁵² of the
+norm of B for n states, gives the first digits of C, however large it is: that norm is at most
+C / p_0, because Var(f) ≥ p_0 E f², and the ground is the likeliest state, p_0 ≥ 1/n.
 
 A = (I - L) Δ (I - U), and by reversibility D^½ L D^-½ is the transpose of D^½ U D^-½. Its entries
 are √(L_ik U_ki): they need no power of p, so that p may span more than what floats do.
