@@ -88,6 +88,8 @@ def test_the_limit_knows_how_little_an_unlucky_start_sees():
         torch.Generator().manual_seed(0),
     )
     component = np.exp(search.log_component)
+    # a √(2m/π) = 10⁻⁶ for each of two starts: together 10⁻¹²
+    assert component * np.sqrt(2 * 501 / np.pi) == pytest.approx(1e-6)
     start = search.bases[0, 0].clone()
     start[-1] = 0.0
     start = start / start.norm()
