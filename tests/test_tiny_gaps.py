@@ -186,9 +186,12 @@ def test_a_gap_that_lanczos_cannot_prove_is_a_sentence(monkeypatch):
     monkeypatch.setattr(bd, "ELIMINATED", 32)
     with pytest.raises(Unproven, match="the gap is below 1e-05.*up to 32 states"):
         bd.poincare_constant(pairs(9.0, 9.0, 9.0), method="lanczos")
-    assert bd.poincare_constant(pairs(1.0, 1.0, 1.0), method="lanczos") == pytest.approx(
-        constant_of_pairs(1.0), rel=3
-    )
+    with pytest.raises(Unproven, match="64 states, and method is 'dense'"):
+        bd.poincare_constant(pairs(1.0, 1.0, 1.0), method="dense")
+    with pytest.raises(Unproven, match="64 states, and its law spans more than floats do"):
+        bd.poincare_constant(pairs(200.0, 200.0, 200.0), method="lanczos")
+    found = bd.poincare_constant(pairs(1.0, 1.0, 1.0), method="lanczos")
+    assert found == pytest.approx(constant_of_pairs(1.0, 1.0, 1.0), rel=1e-9)
 
 
 # ------------------------------------------------------------------ laws wider than floats

@@ -329,9 +329,10 @@ def _gap(dynamics: BlockDynamics, method: str) -> tuple[float, Float[Tensor, " c
             if states > ELIMINATED:
                 raise
     if states > ELIMINATED:
+        why = "its law spans more than floats do" if dynamics.wide else "method is 'dense'"
         raise Unproven(
-            f"the chain has {states} states and its law spans more than floats do; its gap is "
-            f"proven up to {ELIMINATED} states only"
+            f"the chain has {states} states, and {why}: that takes a matrix, which is held for up "
+            f"to {ELIMINATED} states"
         )
     return _eliminated(dynamics, dense=dense)
 
