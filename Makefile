@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt tools/install.py
 
-.PHONY: help reproduce test test-slow lint types bench clean
+.PHONY: help reproduce test test-slow test-cpus lint types bench clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -17,6 +17,9 @@ test: lint types  ## lint, types and the whole test suite
 
 test-slow: $(VENV)/installed-test  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow
+
+test-cpus: $(VENV)/installed-test  ## the numerical tests under several instruction sets
+	$(BIN)/python tools/test_cpus.py -n 2
 
 lint: $(VENV)/installed-test  ## ruff, lint and format
 	$(BIN)/ruff check .

@@ -17,6 +17,8 @@ from triptych.theory import block_mixing, block_pairs
 from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.block_sums import BlockSums
 
+pytestmark = pytest.mark.numerical
+
 
 def looking(length, blocks):
     """Blocks that hold ones are preferred; they differ in weight."""
@@ -195,6 +197,10 @@ def test_one_block_of_everything_is_ergodic_on_pairs():
     assert block_pairs.pair_poincare_constant(BlockDynamics(dynamics.table, never)) == 1.0
     twice = MaskLaw.weighted(2, [[0, 1], [0, 1]])  # all of x moves, which of the two does not
     assert block_pairs.pair_poincare_constant(BlockDynamics(dynamics.table, twice)) == math.inf
+    rarely = MaskLaw.looking(
+        2, [[0, 1], [0]], lambda x: torch.tensor([0.0, -800.0]).double().expand(len(x), -1)
+    )
+    assert block_pairs.pair_poincare_constant(BlockDynamics(dynamics.table, rarely)) == math.inf
 
 
 # ------------------------------------------------------------------ the gap

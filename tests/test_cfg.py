@@ -9,6 +9,8 @@ from triptych.core.table import Table
 from triptych.structures.cfg import CFG, examples
 from triptych.structures.dyck import Dyck
 
+pytestmark = pytest.mark.numerical
+
 CATALAN = {"S": {("S", "S"): 0.25, "a": 0.75}}
 
 

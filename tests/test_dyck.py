@@ -10,6 +10,8 @@ from triptych.core.validation import ImpossibleEvidence
 from triptych.structures.bracket_parse import minimal_first_layer, type_and_depth
 from triptych.structures.dyck import Dyck, DyckError, examples
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

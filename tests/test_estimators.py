@@ -16,6 +16,8 @@ from triptych.structures.ising import Ising
 from triptych.theory import estimators, masking
 from triptych.theory.families import ExponentialFamily, HMMFamily, IsingFamily, TableFamily
 
+pytestmark = pytest.mark.numerical
+
 
 def vector(*values):
     return torch.tensor(values, dtype=torch.float64)

@@ -34,6 +34,8 @@ from triptych.theory import estimators, finite_sample, masking, normality, tenso
 from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
 from triptych.theory.families import IsingFamily
 
+pytestmark = pytest.mark.numerical
+
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory):

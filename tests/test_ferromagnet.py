@@ -16,6 +16,8 @@ from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.ferromagnet import Ferromagnet
 from triptych.theory.hitting import Hitting, simulate
 
+pytestmark = pytest.mark.numerical
+
 
 def gibbs_matrix(table, k):
     return BlockDynamics(table, MaskLaw.of_size(table.length, k)).transition()
@@ -163,6 +165,25 @@ def test_with_unequal_fields_the_clique_is_a_chain(k):
     kept = parallel.product_chain(laws).reshape(8, 4, 8, 4).sum(-1)
     one = ferromagnet.parallel_chain(UNEQUAL).log_matrix.exp()
     assert torch.allclose(kept[:, 1], one, atol=1e-13)
+
+
+@pytest.mark.parametrize("coupling", [5.0, 500.0])
+def test_with_unequal_fields_rare_moves_keep_their_digits(coupling):
+    """Two spins: a spin whose neighbour is down turns up with log σ(2(h - J)), here -998."""
+    model = Ferromagnet(coupling, (1.0, 0.5))
+
+    def turns(field):
+        return -2 * (coupling - field) - math.log1p(math.exp(-2 * (coupling - field)))
+
+    one = ferromagnet.gibbs_chain(model, 1)
+    assert float(one.log_matrix[0, 2]) == pytest.approx(turns(1.0) - math.log(2), rel=1e-12)
+    assert float(one.log_matrix[0, 1]) == pytest.approx(turns(0.5) - math.log(2), rel=1e-12)
+    both = ferromagnet.parallel_chain(model)
+    assert float(both.log_matrix[0, 3]) == pytest.approx(turns(1.0) + turns(0.5), rel=1e-12)
+    # once a spin is up, the other one follows, or the first goes back, with ½ each up to e^-8
+    mean = Hitting(one.log_matrix, one.large).log_mean()[0]
+    left = one.log_matrix[0, 1:3].logsumexp(0)
+    assert float(mean + left) == pytest.approx(math.log(2), abs=1e-2)
 
 
 def test_the_steps_on_spins_have_these_laws():

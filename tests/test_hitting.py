@@ -4,10 +4,13 @@ import decimal
 import itertools
 import math
 
+import mpmath
 import pytest
 import torch
 
 from triptych.theory.hitting import Hitting, whole_exp
+
+pytestmark = pytest.mark.numerical
 
 
 def geometric(q):
@@ -113,3 +116,18 @@ def test_what_is_never_reached_is_said():
         Hitting(torch.zeros(2, 2).double(), torch.tensor([False, True]))
     with pytest.raises(ValueError, match="0 < q < 1"):
         geometric(0.5).quantile(1.0, 0)
+
+
+@pytest.mark.parametrize("q", [0.3, 1e-6, 1e-12, 1e-20, 1e-200])
+def test_the_spread_of_a_time_that_is_hardly_ever_reached(q):
+    """min(T, 50) of a geometric T: its mean is 50 in floats, and its spread is not 0."""
+    hitting = Hitting(
+        torch.tensor([[math.log1p(-q), math.log(q)], [-math.inf, 0.0]], dtype=torch.float64),
+        torch.tensor([False, True]),
+    )
+    with mpmath.workdps(450):
+        alive = [(1 - mpmath.mpf(q)) ** t for t in range(50)]
+        mean = mpmath.fsum(alive)
+        square = mpmath.fsum((2 * t + 1) * p for t, p in enumerate(alive))
+        wanted = float(mean), float(mpmath.sqrt(square - mean**2))
+    assert hitting.capped_mean(50, 0) == pytest.approx(wanted, rel=1e-12)

@@ -15,6 +15,8 @@ from triptych.structures import chain, smoothing
 from triptych.structures.hmm import HMM
 from triptych.structures.markov import Markov
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

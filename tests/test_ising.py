@@ -7,6 +7,8 @@ from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.structures.ising import Ising
 
+pytestmark = pytest.mark.numerical
+
 
 def sigmoid(x):
     return 1 / (1 + math.exp(-x))

@@ -21,6 +21,8 @@ from triptych.structures.ising import Ising
 from triptych.theory import consistency, kernels
 from triptych.theory.kernels import Conditionals
 
+pytestmark = pytest.mark.numerical
+
 
 class Tilted:
     """Two bits: x_1 is fair given x_0, and x_0 equals x_1 with 0.8; no joint law has both."""
@@ -308,6 +310,18 @@ def test_stationary_law_of_hardly_mixing_and_of_falling_apart_chains():
     close(kernels.stationary_law(leaves), [0, 0.5, 0.5])
     with pytest.raises(ValueError, match="must be laws"):
         kernels.stationary_law(leaves * 0.9)
+
+
+def test_stationary_law_of_states_that_are_hardly_ever_met():
+    """A path that is climbed with ½ and left with e: π is 1, e, e² of the last state."""
+    e = 1e-200
+    path = [[0.5, 0.5, 0.0], [e, 0.5, 0.5], [0.0, e, 1.0]]
+    law = kernels.stationary_law(torch.tensor(path, dtype=torch.float64))
+    assert law.tolist() == pytest.approx([0.0, 2 * e, 1.0], rel=1e-12)
+    e = 1e-310
+    path = [[0.5, 0.5, 0.0], [e, 0.5, 0.5], [0.0, e, 1.0]]
+    with pytest.raises(ValueError, match="state 2 is left with a probability of 1e-310"):
+        kernels.stationary_law(torch.tensor(path, dtype=torch.float64))
 
 
 def test_stationary_law_against_eigenvectors():

@@ -10,6 +10,8 @@ from triptych.core.mask_laws import MAX_BLOCKS, MaskLaw
 from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.table import all_sequences
 
+pytestmark = pytest.mark.numerical
+
 
 def as_dict(law, tokens=None):
     """Block as a tuple of positions -> probability, at one sequence."""

@@ -14,6 +14,8 @@ from triptych.theory import masking
 from triptych.theory.block_dynamics import BlockDynamics
 from triptych.theory.families import ExponentialFamily, HMMFamily, IsingFamily, TableFamily
 
+pytestmark = pytest.mark.numerical
+
 MODELS = {
     "weak": IsingFamily(Ising.clique_and_free(4, 4, 0.05, 0.0)),
     "peaky": IsingFamily(Ising.clique_and_free(4, 4, 0.3, 0.0)),

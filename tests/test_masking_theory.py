@@ -20,6 +20,8 @@ from triptych.theory.families import (
     identifiable,
 )
 
+pytestmark = pytest.mark.numerical
+
 
 def vector(*values):
     return torch.tensor(values, dtype=torch.float64)

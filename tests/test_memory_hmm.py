@@ -9,6 +9,8 @@ from triptych.core.table import all_sequences
 from triptych.core.validation import ImpossibleEvidence
 from triptych.structures.memory_hmm import MemoryHMM, examples
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

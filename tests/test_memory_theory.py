@@ -18,6 +18,8 @@ from triptych.studies.tuning.exact_memory import judge as judges
 from triptych.studies.tuning.exact_memory import study as exact_memory
 from triptych.theory import memory_heads, memory_prompts
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

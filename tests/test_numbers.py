@@ -17,6 +17,8 @@ from triptych.core.logspace import log1mexp, log_conditional, log_matmul, log_no
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence, check_tokens
 
+pytestmark = pytest.mark.numerical
+
 P = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64).log()
 Q = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64).log()
 

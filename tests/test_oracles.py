@@ -21,6 +21,8 @@ from triptych.structures.constraints import (
 from triptych.structures.parity import HiddenParity
 from triptych.structures.uniform import Uniform
 
+pytestmark = pytest.mark.numerical
+
 
 def test_worked_value_of_hidden_parity():
     """Secret 10: after 00 the last bit makes the sum odd, after the secret it makes it even."""

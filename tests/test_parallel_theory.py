@@ -17,6 +17,8 @@ from triptych.structures.ising import Ising
 from triptych.theory import kernels, parallel
 from triptych.theory.block_dynamics import BlockDynamics
 
+pytestmark = pytest.mark.numerical
+
 
 def gibbs_chain(table, k):
     return BlockDynamics(table, MaskLaw.of_size(table.length, k)).transition()

@@ -18,6 +18,8 @@ from triptych.studies.tuning.exact_prompts import judge as judges
 from triptych.studies.tuning.exact_prompts import study as exact_prompts
 from triptych.theory import essential, heads, prompts
 
+pytestmark = pytest.mark.numerical
+
 
 def f64(values):
     return torch.tensor(values, dtype=torch.float64)

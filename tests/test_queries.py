@@ -21,6 +21,8 @@ from triptych.studies.generation.query_complexity import judge, study
 from triptych.studies.generation.query_complexity.rows import RareEven, TokenwiseLaw
 from triptych.theory import queries
 
+pytestmark = pytest.mark.numerical
+
 
 class SumsUpTo:
     """Hard, and no process verifier of anything: prefixes whose sum is at most `most`."""

@@ -14,6 +14,8 @@ from triptych.core.randomness import exact_law
 from triptych.core.table import Table, examples
 from triptych.lab.discovery import package_examples
 
+pytestmark = pytest.mark.numerical
+
 EXAMPLES = package_examples("triptych.structures")
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.label)
 

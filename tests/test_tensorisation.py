@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -16,6 +17,8 @@ from triptych.theory import finite_sample as fs
 from triptych.theory import tensorisation as tn
 from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
 from triptych.theory.families import ExponentialFamily, IsingFamily
+
+pytestmark = pytest.mark.numerical
 
 
 def vector(*values):
@@ -411,3 +414,39 @@ def test_the_box_needs_features_between_minus_one_and_one():
         fs.support_margin(wide, MaskLaw.of_size(1, 1), 1.0)
     with pytest.raises(ValueError, match="radius is 0"):
         fs.support_margin(SPIN, MaskLaw.of_size(1, 1), 0.0)
+
+
+def test_a_fit_where_floats_end():
+    """Given x_0 = 1, which has e^-800, x_1 = 1 was seen three times of four: θ = log 3."""
+    base = Table(2, 2, vector(0.0, 0.0, -800.0, -800.0).log_softmax(0))
+    family = ExponentialFamily(base, vector(0.0, 1.0, 0.0, 1.0)[:, None])
+    weights = torch.zeros(2, 4, dtype=torch.float64)
+    weights[1] = vector(0.0, 0.0, 0.25, 0.75)
+    theta = fs.fit(family, MaskLaw.of_size(2, 1), weights, 2.0)
+    assert theta.item() == pytest.approx(math.log(3), abs=1e-6)
+
+
+def test_a_fit_that_stops_too_early_is_a_sentence(monkeypatch):
+    honest = fs.scipy.optimize.minimize
+
+    def lazy(*given, **options):
+        return honest(*given, **options | {"options": {"maxiter": 1}})
+
+    monkeypatch.setattr(fs.scipy.optimize, "minimize", lazy)
+    masks = MaskLaw.of_size(3, 1)
+    sample = fs.draw_sample(TRIPLE.table, masks, 40, 3, 0)
+    with pytest.raises(ValueError, match="may still fall by"):
+        fs.fit(TRIPLE, masks, sample.pairs, 0.6)
+
+
+@pytest.mark.parametrize(
+    "log_smallest", [-1e-9 + math.log(0.5), -3.0, -30.0, -50.0, -700.0, -5000.0]
+)
+def test_the_comparison_from_a_logarithm(log_smallest):
+    """log(1/q - 1) / (1 - 2q) in many digits."""
+    with mpmath.workdps(40):
+        q = mpmath.exp(mpmath.mpf(log_smallest))
+        wanted = float((-mpmath.mpf(log_smallest) + mpmath.log1p(-q)) / (1 - 2 * q))
+    assert tn.comparison_of_log(log_smallest) == pytest.approx(wanted, rel=1e-12)
+    if log_smallest > -700:
+        assert tn.comparison(math.exp(log_smallest)) == pytest.approx(wanted, rel=1e-7)

@@ -1,9 +1,13 @@
+import math
+
 import pytest
 import torch
 
 from triptych.core.table import all_sequences
 from triptych.structures.hmm import HMM
 from triptych.theory import heads
+
+pytestmark = pytest.mark.numerical
 
 
 def f64(values):
@@ -72,3 +76,29 @@ def test_separability_by_hand():
     assert heads.linearly_separable(points, torch.tensor([True, False, True]), margin=1e-3)
     line = f64([[1.0, 1.0], [2.0, 2.0]])  # the same direction with two labels
     assert not heads.linearly_separable(line, torch.tensor([True, False]), margin=1e-6)
+
+
+def test_separability_at_a_known_margin():
+    """Two directions at an angle φ with two labels: b = (0, 1) in ±1 has the margin sin(φ / 2)."""
+    for angle in (1e-2, 1e-6):
+        half = angle / 2
+        points = f64([[math.cos(half), math.sin(half)], [math.cos(half), -math.sin(half)]])
+        labels = torch.tensor([True, False])
+        assert heads.linearly_separable(points, labels, margin=0.99 * math.sin(half))
+        assert not heads.linearly_separable(points, labels, margin=1.01 * math.sin(half))
+
+
+@pytest.mark.parametrize("labels", [[True, False, True], [True, False, False]])
+def test_a_solver_that_answers_wrongly_is_caught(labels, monkeypatch):
+    """A head and weights that prove nothing decide nothing."""
+    points = f64([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    honest = heads.scipy.optimize.linprog
+
+    def wrong(*given, **options):
+        result = honest(*given, **options)
+        result.x, result.ineqlin.marginals = -result.x, result.ineqlin.marginals[::-1] - 1.0
+        return result
+
+    monkeypatch.setattr(heads.scipy.optimize, "linprog", wrong)
+    with pytest.raises(RuntimeError, match="was not decided for the margin 0.001"):
+        heads.linearly_separable(points, torch.tensor(labels), margin=1e-3)

@@ -11,6 +11,8 @@ from triptych.theory import topics as uniform
 from triptych.theory.topic_attention import Value, attention_loss, minimiser
 from triptych.theory.topics import Setting
 
+pytestmark = pytest.mark.numerical
+
 HALF = {"p_m": 0.5, "p_c": 0.25, "p_r": 0.25}
 READINGS = ("shared", "ignored", "printed")
 

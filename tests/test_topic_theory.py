@@ -10,6 +10,8 @@ from triptych.structures.topics import Topics
 from triptych.theory import topics as theory
 from triptych.theory.topics import Setting
 
+pytestmark = pytest.mark.numerical
+
 HALF = {"p_m": 0.5, "p_c": 0.25, "p_r": 0.25}
 SETTINGS = [
     Setting(2, 1, 1, **HALF),

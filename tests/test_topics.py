@@ -9,6 +9,8 @@ from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.table import Table
 from triptych.structures.topics import LDA, Topics
 
+pytestmark = pytest.mark.numerical
+
 
 def shown(tokens):
     return torch.zeros_like(tokens, dtype=torch.bool)

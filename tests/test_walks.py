@@ -2,10 +2,12 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 import torch
 
+import many_digits
 from triptych.core.divergences import total_variation
 from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
@@ -16,6 +18,8 @@ from triptych.studies.generation import vgb_tasks
 from triptych.theory import walks
 from triptych.theory.walks import Walk
 from triptych.verifiers.exact import ExactValue
+
+pytestmark = pytest.mark.numerical
 
 
 class Given:
@@ -156,13 +160,98 @@ def test_relaxation_time_of_fair_bits(height):
     assert found == pytest.approx(walks.path_relaxation_time(height), rel=1e-9)
 
 
-def test_sparse_and_dense_gaps_agree(monkeypatch):
-    walk = Walk.of(Table.random(3, 4, seed=2), vgb._Arbitrary())
-    dense = walks.spectral_gap(walk)
-    monkeypatch.setattr(walks, "_DENSE", 10)
-    assert walks.spectral_gap(walk) == pytest.approx(dense, rel=1e-9)
+@each_case
+def test_the_gap_by_all_eigenvalues(table, value):
+    walk = Walk.of(table, value)
     values = np.linalg.eigvals(walk.transition().toarray())
-    assert dense == pytest.approx(1 - np.sort(values.real)[-2], rel=1e-9)
+    assert walks.spectral_gap(walk) == pytest.approx(1 - np.sort(values.real)[-2], rel=1e-9)
+
+
+class Spread:
+    """log V uniform on an interval of this width, drawn for each length with a seed."""
+
+    def __init__(self, width, seed):
+        self.width, self.seed = width, seed
+
+    def log_value(self, prefix):
+        draw = np.random.default_rng([self.seed, prefix.shape[1]])
+        return torch.from_numpy(self.width * draw.random(len(prefix)))
+
+
+@pytest.mark.parametrize("width", [5, 40, 80, 200, 500])
+@pytest.mark.parametrize("height", [2, 3])
+def test_gaps_against_many_digits(height, width):
+    """From 1e-3 down to 1e-140: rounding changes each by a few units in its last digits."""
+    for seed in range(2):
+        walk = Walk.of(fair(height), Spread(width, seed))
+        wanted = float(many_digits.walk_gap(walk, 40 + width))
+        assert walks.spectral_gap(walk) == pytest.approx(wanted, rel=1e-12)
+        assert walks.relaxation_time(walk) == pytest.approx(1 / wanted, rel=1e-12)
+
+
+def weak_middle(log_c):
+    """The path of edges 1, c, 1 from the root to 000."""
+    blocked = dict.fromkeys(("x1", "x01", "x001"), -math.inf)
+    return Walk.of(fair(3), Given(x00=log_c + math.log(2), x000=math.log(4), **blocked))
+
+
+@pytest.mark.parametrize("log_c", [2.0, 0.0, -20.0, -38.0, -300.0, -680.0])
+def test_a_path_with_a_weak_middle(log_c):
+    """f = (u, v, -v, -u) with θ u = v and θ v = (1 - b) u - b v, b = c / (1 + c): θ = 1 - b, and
+    the gap of the lazy walk is b / 2. At c = e^-38, 1 - λ is 0 in floats."""
+    walk = weak_middle(log_c)
+    b = 1 / (1 + math.exp(-log_c))
+    assert walks.spectral_gap(walk) == pytest.approx(b / 2, rel=1e-13)
+    assert walks.steps_to_a_leaf(walk) == pytest.approx(steps_over_a_path([1.0, b / (1 - b), 1.0]))
+
+
+def steps_over_a_path(conductance):
+    """Lazy steps from one end to the other: Σ_k (2 Σ_{j ≤ k} c_j - c_k) / c_k, twice."""
+    total, steps = 0.0, 0.0
+    for c in conductance:
+        steps += 2 * (2 * total + c) / c
+        total += c
+    return steps
+
+
+def test_a_gap_that_no_float_holds_is_a_sentence():
+    with pytest.raises(ValueError, match="gap of the walk is below 1e-300"):
+        walks.spectral_gap(weak_middle(-700.0))
+    assert math.isfinite(walks.steps_to_a_leaf(weak_middle(-700.0)))
+    with pytest.raises(ValueError, match=r"e\^8.* steps to a leaf on average"):
+        walks.steps_to_a_leaf(weak_middle(-800.0))
+
+
+def test_values_far_apart():
+    """V(0) is e^900 times V(1), and the same again one token later: local ratios decide."""
+    walk = Walk.of(fair(2), Given(x0=900.0, x00=900.0, x01=0.0, x10=-900.0, x11=-900.0))
+    # from the root to 0 for sure; there 00 and the root have the weights e^900 / 4 and e^900 / 2
+    one = walks.after(walk, 1)
+    close(one, [1 / 2, 1 / 2, 0.0, 0.0, 0.0, 0.0, 0.0])
+    close(walks.after(walk, 2), [5 / 12, 1 / 2, 0.0, 1 / 12, 0.0, 0.0, 0.0])
+    close(walk.stationary, [1 / 3, 1 / 2, 0.0, 1 / 6, 0.0, 0.0, 0.0])
+    assert walks.mixing_time(walk) == 1  # ½ |½ - ⅓| + ½ · ⅙ = ⅙
+    assert walks.leaf_mass(walk) == pytest.approx(1 / 6)
+    wanted = float(many_digits.walk_gap(walk))
+    assert walks.spectral_gap(walk) == pytest.approx(wanted, rel=1e-12)
+    close(walks.first_leaf(walk).log_probs.exp(), [1.0, 0.0, 0.0, 0.0])
+    # from 0 to 00 with ⅓, else back: three moves from each of the root and 0, two lazy steps each
+    assert walks.steps_to_a_leaf(walk) == pytest.approx(2 * (3 + 3))
+
+
+@pytest.mark.parametrize("width", [40, 1500])
+def test_the_first_leaf_of_far_apart_values(width):
+    """By elimination of the inner nodes in many digits."""
+    walk = Walk.of(fair(3), Spread(width, 3))
+    law, steps = many_digits.first_leaf(walk, 60 + width)
+    found = walks.first_leaf(walk).log_probs
+    for rank, wanted in law.items():
+        assert float(found[rank]) == pytest.approx(float(mpmath.log(wanted)), rel=1e-12, abs=1e-12)
+    if steps < 1e300:
+        assert walks.steps_to_a_leaf(walk) == pytest.approx(float(steps), rel=1e-11)
+    else:
+        with pytest.raises(ValueError, match="no float holds"):
+            walks.steps_to_a_leaf(walk)
 
 
 def test_worked_mixing_time():

@@ -31,7 +31,8 @@ def mixing_time(
 ) -> float:
     """Steps until total variation from p is at most `distance`, from the worst x or from a law.
 
-    From the worst x by powers of the matrix and bisection, because the distance never grows;
+    From the worst x by powers of the matrix and bisection, because the distance never grows; a
+    distance is met up to 1e-12, which can be a step too early after 1e10 steps;
     infinite if the chain falls apart. From a law step by step without a matrix; infinite if `most`
     steps are not enough. Worked value: two fair bits, singletons: after a step from 00 the law
     is ½, ¼, ¼, 0, which is ¼ away, and each further step halves that. So 1 step for ¼, 2 for ⅛.
@@ -49,7 +50,7 @@ def mixing_time(
         return math.inf
     if components(dynamics) > 1:
         return math.inf
-    at = torch.nonzero(p > 0)[:, 0]
+    at = torch.nonzero(dynamics.support)[:, 0]
     now = torch.eye(len(at), dtype=torch.float64)
     if _farthest(now, p[at]) <= distance + _ROUNDING:
         return 0.0
@@ -80,7 +81,7 @@ def _check_law(dynamics: BlockDynamics, law: Float[Tensor, " count"]) -> None:
             f"start is not a law: its least entry is {float(law.min()):.3g} and its sum is "
             f"{total:.6g}; entries must be at least 0 and sum to 1"
         )
-    if (law[p == 0] != 0).any():
+    if (law[~dynamics.support] != 0).any():
         raise ValueError("start has mass where p has none: the chain is not defined there")
 
 
@@ -93,8 +94,12 @@ def chi_square_decay(
     """
     _check_law(dynamics, start)
     p, law, found = dynamics.stationary, start, []
+    log_p = dynamics.table.log_probs.masked_fill(~dynamics.support, 0.0)
     for step in range(steps + 1):
-        away = (law - p) ** 2 / p.masked_fill(p == 0, 1.0)
+        if dynamics.wide:  # p may be 0 where its logarithm is not
+            away = (2 * (law - p).abs().log() - log_p).exp()
+        else:
+            away = (law - p) ** 2 / log_p.exp()
         found.append(away.sum())
         law = dynamics.moved(law) if step < steps else law
     return torch.stack(found)

@@ -63,8 +63,8 @@ def pair_poincare_constant(dynamics: BlockDynamics) -> float:
 
     The kernel is the projection on functions of (x_-K, K). If those are all constant its gap is 1.
     """
-    weight = pair_stationary(dynamics).reshape(len(dynamics.blocks), -1)
     groups = 0
-    for m in torch.nonzero(weight.sum(1) > 0)[:, 0].tolist():
-        groups += len(outside(dynamics, m)[weight[m] > 0].unique())
+    for m in range(len(dynamics.blocks)):
+        met = (dynamics.table.log_probs + dynamics.log_block_probs[m]) > -torch.inf
+        groups += len(outside(dynamics, m)[met].unique())
     return 1.0 if groups == 1 else math.inf

@@ -38,8 +38,7 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import check_count
 from triptych.structures.ising import Ising
-from triptych.theory import parallel
-from triptych.theory.block_dynamics import BlockDynamics
+from triptych.theory.block_moves import block_log_moves
 from triptych.theory.hitting import Hitting, whole_exp
 
 _MOST_UNEQUAL = 10  # spins of a clique with unequal fields: 2^10 states
@@ -196,14 +195,9 @@ def gibbs_chain(model: Ferromagnet, k: int) -> CliqueChain:
     log_met = log_normalise(_log_choose(c, met) + _log_choose(free, k - met))
     if len(set(model.clique_fields)) > 1:
         table = _unequal(model)
-        stay = torch.eye(len(table.log_probs), dtype=torch.float64)
-        parts = torch.stack(
-            [
-                BlockDynamics(table, MaskLaw.of_size(c, m)).transition() if m else stay
-                for m in met.tolist()
-            ]
-        )
-        return _on_states(torch.einsum("m,mxy->xy", log_met.exp(), parts), c)
+        stay = torch.eye(len(table.log_probs), dtype=torch.float64).log()
+        parts = [block_log_moves(table, MaskLaw.of_size(c, m)) if m else stay for m in met.tolist()]
+        return _on_states((log_met[:, None, None] + torch.stack(parts)).logsumexp(0), c)
     up, h, j = torch.arange(c + 1), model.clique_fields[0], model.coupling
     total = torch.full((c + 1, c + 1), -torch.inf, dtype=torch.float64)
     for m, log_weight in zip(met.tolist(), log_met, strict=True):
@@ -227,8 +221,12 @@ def parallel_chain(model: Ferromagnet) -> CliqueChain:
     """
     c = model.clique
     if len(set(model.clique_fields)) > 1:
-        laws = parallel.independent_parallel_laws(_unequal(model))
-        return _on_states(parallel.product_chain(laws), c)
+        up = _unequal(model).sequences.double()
+        spins = 2 * up - 1
+        fields = torch.tensor(model.clique_fields, dtype=torch.float64)
+        pull = 2 * (fields + model.coupling * (spins.sum(1, keepdim=True) - spins))
+        rise, fall = (torch.nn.functional.logsigmoid(sign * pull) for sign in (1, -1))
+        return _on_states(rise @ up.T + fall @ (1 - up).T, c)
     up, h, j = torch.arange(c + 1), model.clique_fields[0], model.coupling
     rows = []
     for n in range(c + 1):  # an up spin sees n - 1 others up, a down spin n
@@ -251,8 +249,8 @@ def _unequal(model: Ferromagnet) -> Table:
     return Table.of(alone.ising())
 
 
-def _on_states(matrix: Float[Tensor, "states states"], clique: int) -> CliqueChain:
-    return CliqueChain(matrix.log(), all_sequences(2, clique).sum(-1))
+def _on_states(log_matrix: Float[Tensor, "states states"], clique: int) -> CliqueChain:
+    return CliqueChain(log_normalise(log_matrix), all_sequences(2, clique).sum(-1))
 
 
 def _log_choose(n: Int[Tensor, "..."] | int, r: Int[Tensor, "..."]) -> Float[Tensor, "..."]:

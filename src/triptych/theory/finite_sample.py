@@ -41,9 +41,10 @@ from triptych.core.validation import check_count
 from triptych.theory.block_dynamics import BlockDynamics, conditional_mean, poincare_constant
 from triptych.theory.families import LogLinear
 from triptych.theory.masking import block_log_conditionals
-from triptych.theory.tensorisation import comparison
+from triptych.theory.tensorisation import comparison_of_log
 
 _CORNERS = 2**14
+_OPTIMAL = 1e-5  # what a loss may be above the least; L-BFGS ends at slopes of about 1e-8
 
 
 def support_margin(family: LogLinear, masks: MaskLaw, radius: float) -> float:
@@ -151,20 +152,21 @@ def fit(
     its end R.
     """
     _check_box(family, radius)
-    chances = masks.log_prob(family.table.sequences).exp().T.numpy()
+    log_chances = masks.log_prob(family.table.sequences).T.numpy()
     groups = _groups(family, masks)
     seen, size = weights.numpy(), groups.max() + 1
     around = np.bincount(groups.reshape(-1), seen.reshape(-1), size)[groups]
     features, base = family.features.numpy(), family.base_log_weights.numpy()
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        logits = base + features @ theta
-        joint = chances * np.exp(logits - logits.max())
-        total = np.bincount(groups.reshape(-1), joint.reshape(-1), size)[groups]
-        given = np.divide(joint, total, out=np.zeros_like(joint), where=total > 0)
-        logs = np.log(given, out=np.zeros_like(given), where=seen > 0)
-        gradient = (around * given - seen).sum(0) @ features
-        return -float((seen * logs).sum()), gradient
+        joint = log_chances + base + features @ theta
+        most = np.full(size, -np.inf)
+        np.maximum.at(most, groups, joint)
+        most = np.where(most > -np.inf, most, 0.0)[groups]
+        total = np.bincount(groups.reshape(-1), np.exp(joint - most).reshape(-1), size)[groups]
+        logs = joint - most - np.log(total, out=np.zeros_like(total), where=total > 0)
+        gradient = (around * np.exp(logs) - seen).sum(0) @ features
+        return -float((seen * np.where(seen > 0, logs, 0.0)).sum()), gradient
 
     d = len(family.names)
     options = {"ftol": 1e-15, "gtol": 1e-9, "maxiter": 1000}
@@ -176,6 +178,14 @@ def fit(
         bounds=[(-radius, radius)] * d,
         options=options,
     )
+    # the loss is convex: it cannot fall by more than its slope towards the best corner of the box
+    value, gradient = loss(found.x)
+    missing = float((gradient * found.x + radius * np.abs(gradient)).sum())
+    if not missing <= _OPTIMAL * max(1.0, abs(value)):
+        raise ValueError(
+            f"L-BFGS stopped where the loss is {value:.6g} and may still fall by {missing:.3g} in "
+            f"the box of radius {radius}: the estimate is not known"
+        )
     return torch.from_numpy(found.x)
 
 
@@ -256,9 +266,9 @@ def fitted(
     loss = max(0.0, float(masked_loss(family, masks, weights, theta)) - entropy)
     learned = Table(truth.vocab_size, truth.length, family.table_log_probs(theta))
     constant = poincare_constant(BlockDynamics(learned, masks))
-    probs = learned.log_probs.exp()
-    distance = 0.5 * float((probs - truth.log_probs.exp()).abs().sum())
-    upper = constant * comparison(float(probs[probs > 0].min()))
+    logs = learned.log_probs
+    distance = 0.5 * float((logs.exp() - truth.log_probs.exp()).abs().sum())
+    upper = constant * comparison_of_log(float(logs[logs > -torch.inf].min()))
     return Fitted(theta, distance, loss, constant, upper)
 
 

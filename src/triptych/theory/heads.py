@@ -32,6 +32,7 @@ from triptych.structures.hmm import HMM
 from triptych.theory.conditions import Condition, Conditions
 
 RANK_TOLERANCE = 1e-9
+_SOLVER = 1e-6  # by which the linear programme may miss its constraints
 _SAME_FEATURES, _DIFFERENT_STATES = 1e-13, 1e-6  # of one pair of inputs
 
 
@@ -111,23 +112,32 @@ def in_support(hmm: HMM, tokens: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch
 def linearly_separable(
     features: Float[Tensor, "inputs vocab"], labels: Bool[Tensor, " inputs"], margin: float
 ) -> bool:
-    """Whether some b has b·g ≥ margin on the positive and ≤ -margin on the negative inputs.
+    """Whether some b with entries in ±1 has b·g ≥ margin on the positive inputs, ≤ -margin else.
 
-    A linear programme decides it, so "no" is a certificate that no linear head works. Features
-    are scaled to unit length first: only the sign of b·g matters.
+    Features are scaled to unit length first: only the sign of b·g matters. A linear programme looks
+    for the largest margin, and either answer is checked by arithmetic: "yes" by the head it finds,
+    up to a millionth of the margin, "no" by weights c ≥ 0 of sum 1 on the inputs, y = ±1 their
+    labels: every b has a margin of at most b · Σ c y g ≤ |Σ c y g|_1.
     """
     signs = torch.where(labels, 1.0, -1.0).double()
-    rows = features / features.norm(dim=1, keepdim=True) * signs[:, None]
+    rows = (features / features.norm(dim=1, keepdim=True) * signs[:, None]).cpu().numpy()
+    inputs, vocab = rows.shape
     result = scipy.optimize.linprog(  # b / margin, so that the solver's tolerance is far below 1
-        np.zeros(features.shape[1]),
-        A_ub=-rows.cpu().numpy(),
-        b_ub=-np.ones(len(rows)),
-        bounds=(-1.0 / margin, 1.0 / margin),
+        np.append(np.zeros(vocab), -1.0),
+        A_ub=np.concatenate([-rows, np.ones((inputs, 1))], 1),
+        b_ub=np.zeros(inputs),
+        bounds=[(-1.0 / margin, 1.0 / margin)] * vocab + [(0.0, 1.0)],
         method="highs",
     )
-    if result.status not in (0, 2):  # neither solved nor shown to be infeasible
-        raise RuntimeError(f"the linear programme was not decided: {result.message}")
-    return bool(result.status == 0)
+    if result.status == 0:
+        if (rows @ result.x[:vocab]).min() >= 1 - _SOLVER:
+            return True
+        weights = np.maximum(-result.ineqlin.marginals, 0.0)
+        if np.abs(weights @ rows).sum() < margin * weights.sum():
+            return False
+    raise RuntimeError(
+        f"the linear programme was not decided for the margin {margin:g}: {result.message}"
+    )
 
 
 def least_hinge_head(
@@ -147,6 +157,8 @@ def least_hinge_head(
         bounds=[(None, None)] * vocab + [(0, None)] * inputs,
         method="highs",
     )
+    if result.status != 0:
+        raise RuntimeError(f"the linear programme was not solved: {result.message}")
     return torch.tensor(result.x[:vocab], dtype=features.dtype, device=features.device)
 
 

@@ -98,25 +98,35 @@ class Hitting:
 
     def survival(self, steps: int, start: int) -> Float[Tensor, " times"]:
         """P(T > t) for t = 0..steps, one step at a time."""
+        return self._by_step(steps, start)[0]
+
+    def _by_step(
+        self, steps: int, start: int
+    ) -> tuple[Float[Tensor, " times"], Float[Tensor, " times"]]:
+        """P(T > t) and P(T ≤ t) for t = 0..steps; neither is taken from 1."""
         check_count("steps", steps, at_least=0)
-        inside = self._parts()[0].exp()
-        law, step = inside[start], inside[~self.target]
-        found = [torch.ones((), dtype=torch.float64)]
+        inside, out = (part.exp() for part in self._parts())
+        law, arrived = inside[start], out[start]
+        alive, reached = [law.new_ones(())], [law.new_zeros(())]
         for _ in range(steps):
-            found.append(law.sum())
-            law = law @ step
-        return torch.stack(found)
+            alive.append(law.sum())
+            reached.append(reached[-1] + arrived)
+            arrived = law @ out[~self.target]
+            law = law @ inside[~self.target]
+        return torch.stack(alive), torch.stack(reached)
 
     def capped_mean(self, budget: int, start: int) -> tuple[float, float]:
         """Mean and standard deviation of min(T, budget).
 
-        Worked value: T geometric with ½, budget 2: 1 or 2 with ½ each, 3/2 and ½.
+        The variance is Σ_{s, t < budget} Cov(1[T > s], 1[T > t]), and each term is
+        P(T ≤ min) P(T > max). Worked value: T geometric with ½, budget 2: 1 or 2 with ½ each, 3/2
+        and ½.
         """
         check_count("budget", budget, at_least=1)
-        alive = self.survival(budget - 1, start)
-        mean = float(alive.sum())
-        square = float(((2 * torch.arange(budget) + 1) * alive).sum())
-        return mean, math.sqrt(max(0.0, square - mean**2))
+        alive, reached = self._by_step(budget - 1, start)
+        before = reached.cumsum(0) - reached
+        variance = (alive * (reached + 2 * before)).sum()
+        return float(alive.sum()), math.sqrt(float(variance))
 
     def quantile(self, q: float, start: int | None = None) -> int:
         """The least t with P(T ≤ t) ≥ q; without a start, from every state.

@@ -45,6 +45,7 @@ from triptych.theory.parallel import site_products
 
 MAX_ENTRIES = 2**27  # of one dense matrix
 _ROWS_AT_ONCE = 2**14
+_LEAST = 1e-290  # what leaves a state, at least: below, digits are lost
 
 
 @dataclass(frozen=True, eq=False)
@@ -330,11 +331,18 @@ def stationary_law(matrix: Float[Tensor, "count count"]) -> Float[Tensor, " coun
     members = closed[0]
     p = matrix[members][:, members].numpy().copy()
     for n in range(len(p) - 1, 0, -1):
-        p[:n, n] /= p[n, :n].sum()
+        away = p[n, :n].sum()
+        if not away >= _LEAST:
+            raise ValueError(
+                f"state {int(members[n])} is left with a probability of {away:.3g} a step, which "
+                f"is too small for floats: the long-run law needs at least {_LEAST:g}"
+            )
+        p[:n, n] /= away
         p[:n, :n] += p[:n, n, None] * p[n, :n]
     law = np.ones(len(p))
     for n in range(1, len(p)):
         law[n] = law[:n] @ p[:n, n]
+        law[: n + 1] /= max(1.0, law[n])  # the largest stays 1: no overflow
     out = torch.zeros(len(matrix), dtype=torch.float64)
     out[members] = torch.from_numpy(law / law.sum())
     return out

@@ -226,7 +226,8 @@ def asymptotic_covariance(
 
     The sandwich H⁻¹ Cov H⁻¹ with H from `loss_hessian` and Cov from the centred scores; for m = 1
     it is H⁻¹. A singular H is refused: the masked loss does not see some direction of θ (see
-    `families.identifiable`).
+    `families.identifiable`). A direction is seen if it has 1e-9 of the largest curvature; one that
+    hardly has is inverted to 1e-6.
 
     Worked value: two free spins, blocks of one: Γ_1 = diag(2, 2, 1) and Γ_∞ = identity = I⁻¹.
     """

@@ -67,15 +67,22 @@ class _Entropies:
     """The two sides of the ratio as functions of log r on the support, in numpy for speed."""
 
     def __init__(self, dynamics: BlockDynamics) -> None:
-        self.at = torch.nonzero(dynamics.stationary > 0)[:, 0]
-        count, blocks = len(dynamics.stationary), len(dynamics.blocks)
+        self.at = torch.nonzero(dynamics.support)[:, 0]
+        count, blocks = len(dynamics.support), len(dynamics.blocks)
         rows = [(outside(dynamics, m)[self.at] + m * count).numpy() for m in range(blocks)]
         self.groups, group = np.unique(np.stack(rows), return_inverse=True)
         self.group = group.reshape(blocks, -1)  # a number for (K, x_-K)
-        self.chance = dynamics.block_probs.expand(-1, count)[:, self.at].numpy()  # p(K | x)
+        log_chance = dynamics.log_block_probs.expand(-1, count)[:, self.at].numpy()
+        self.chance = np.exp(log_chance)  # p(K | x)
         self.log_q = dynamics.table.log_probs[self.at].numpy()
         self.q = np.exp(self.log_q)
-        self.behind = self.around(self.q)
+        self.log_joint = self.log_q + log_chance  # q(x) p(K | x)
+        most = np.full(len(self.groups), -np.inf)
+        np.maximum.at(most, self.group, self.log_joint)
+        most = np.where(most > -np.inf, most, 0.0)
+        weight = np.exp(self.log_joint - most[self.group]).reshape(-1)
+        total = np.bincount(self.group.reshape(-1), weight, len(self.groups))
+        self.log_behind = (most + _log(total))[self.group]  # q(x_-K, K), 0 where that is 0
 
     def around(self, law: np.ndarray) -> np.ndarray:
         """law(x_-K, K), as a function of K and x."""
@@ -84,23 +91,28 @@ class _Entropies:
         return total[self.group]
 
     def gaps(self, log_r: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """log r/q (x), log r/q (x_-K, K), and r/q (x_-K, K); 0 where there is no mass."""
+        """log r/q (x), log r/q (x_-K, K), and r(x_-K, K); logarithms are 0 where r is."""
         before = self.around(np.exp(log_r))
-        ratio = np.divide(before, self.behind, out=np.zeros_like(before), where=self.behind > 0)
-        log_ratio = np.log(ratio, out=np.zeros_like(ratio), where=ratio > 0)
-        return np.where(log_r > -np.inf, log_r - self.log_q, 0.0), log_ratio, ratio
+        outer = np.where(before > 0, _log(before) - self.log_behind, 0.0)
+        return np.where(log_r > -np.inf, log_r - self.log_q, 0.0), outer, before
 
     def sides(self, log_r: np.ndarray) -> tuple[float, float]:
         """KL(r || q) and E KL(r(· | x_-K, K) || q(· | x_-K, K)), as sums of terms ≥ 0."""
         r = np.exp(log_r)
-        whole, outer, ratio = self.gaps(log_r)
+        whole, outer, before = self.gaps(log_r)
         left = _excess(whole, r, self.q).sum()
-        return float(left), float((self.chance * _excess(whole - outer, r, ratio * self.q)).sum())
+        expected = before * np.exp(self.log_q - self.log_behind)
+        return float(left), float((self.chance * _excess(whole - outer, r, expected)).sum())
 
     def slopes(self, log_r: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Derivatives of the two sides in r(x), up to a constant."""
         whole, outer, _ = self.gaps(log_r)
         return whole, (self.chance * (whole - outer)).sum(0)
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    """The logarithm, 0 where the value is."""
+    return np.log(values, out=np.zeros_like(values), where=values > 0)
 
 
 def _excess(log_ratio: np.ndarray, r: np.ndarray, q: np.ndarray) -> np.ndarray:
@@ -119,7 +131,7 @@ def both_sides(dynamics: BlockDynamics, law: Float[Tensor, " count"]) -> tuple[f
     Worked value: two fair bits, singletons, r a point mass: 2 log 2, and each block sees log 2.
     """
     entropies = _Entropies(dynamics)
-    if (law[dynamics.stationary == 0] != 0).any():
+    if (law[~dynamics.support] != 0).any():
         raise ValueError("the law has mass where q has none: its divergence from q is infinite")
     return entropies.sides(law[entropies.at].log().numpy())
 
@@ -136,8 +148,16 @@ def comparison(smallest: float) -> float:
     """c = log(1/q_min - 1) / (1 - 2 q_min). Worked value: 2 at ½; (3/2) log 5 at 1/6."""
     if not 0 < smallest <= 0.5:
         raise ValueError(f"the smallest of two or more probabilities is in (0, ½], not {smallest}")
+    return comparison_of_log(math.log(smallest))
+
+
+def comparison_of_log(log_smallest: float) -> float:
+    """c from log q_min, which may be too small for a float. Worked value: log ½: 2."""
+    smallest = math.exp(log_smallest)
     away = 1 - 2 * smallest
-    return 2 * math.atanh(away) / away if away > 1e-8 else 2.0
+    if smallest < 0.25:
+        return (math.log1p(-smallest) - log_smallest) / away
+    return 2 * math.atanh(away) / away if away > 1e-8 else 2.0  # the same, with 1 - 2q exact
 
 
 def tensorisation(dynamics: BlockDynamics, *, starts: int = 4, seed: int = 0) -> Tensorisation:
@@ -169,13 +189,15 @@ def tensorisation(dynamics: BlockDynamics, *, starts: int = 4, seed: int = 0) ->
             attained, best = value, np.exp(log_r)
     witness = torch.zeros_like(dynamics.stationary)
     witness[entropies.at] = torch.from_numpy(best / best.sum())
-    return Tensorisation(attained, witness, 1 / gap, comparison(float(entropies.q.min())) / gap)
+    return Tensorisation(
+        attained, witness, 1 / gap, comparison_of_log(float(entropies.log_q.min())) / gap
+    )
 
 
 def _part(dynamics: BlockDynamics) -> Float[Tensor, " count"]:
     """q given a part of the support that the chain never leaves."""
     law = torch.zeros_like(dynamics.stationary)
-    law[torch.nonzero(dynamics.stationary > 0)[0, 0]] = 1.0
+    law[torch.nonzero(dynamics.support)[0, 0]] = 1.0
     for _ in range(len(law)):
         reached = dynamics.moved(law)
         if bool(((reached > 0) == (law > 0)).all()):
@@ -187,13 +209,9 @@ def _part(dynamics: BlockDynamics) -> Float[Tensor, " count"]:
 
 def _points(entropies: _Entropies) -> np.ndarray:
     """The ratio of every point mass: log q(x) / Σ_K p(K | x) log q(x_K | x_-K, K)."""
-    inside = np.divide(
-        entropies.chance * entropies.q,
-        entropies.behind,
-        out=np.ones_like(entropies.behind),
-        where=entropies.chance > 0,
-    )
-    return entropies.log_q / (entropies.chance * np.log(inside)).sum(0)
+    inside = np.where(entropies.chance > 0, entropies.log_joint - entropies.log_behind, 0.0)
+    seen = (entropies.chance * inside).sum(0)  # 0 where q(x) rounds to 1: r is q
+    return np.divide(entropies.log_q, seen, out=np.zeros_like(seen), where=seen < 0)
 
 
 def _climbed(entropies: _Entropies, tilt: np.ndarray) -> tuple[float, np.ndarray]:
