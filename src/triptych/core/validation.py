@@ -92,10 +92,10 @@ def as_number(
     name: str,
     value: Number,
     *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    below: float | None = None,
+    at_least: int | float | None = None,
+    at_most: int | float | None = None,
+    above: int | float | None = None,
+    below: int | float | None = None,
     finite: bool = True,
 ) -> float:
     """A real number as a float, between bounds; `above` and `below` exclude the bound itself.
