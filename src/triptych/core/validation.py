@@ -60,7 +60,9 @@ class ImpossibleEvidence(UserError):
 # ------------------------------------------------------------------ single values
 
 
-def as_count(name: str, value: Count, *, at_least: int = 0, at_most: int | None = None) -> int:
+def as_count(
+    name: str, value: Count, *, at_least: int | None = 0, at_most: int | None = None
+) -> int:
     """A whole number as an int.
 
     2.0 is refused like 2.5: a size that was computed with floats is a mistake more often than not.
@@ -71,7 +73,7 @@ def as_count(name: str, value: Count, *, at_least: int = 0, at_most: int | None 
         instead = f": write {int(number)}" if whole else ""
         raise UserError(f"{name} is {_shown(value)}; it must be a whole number{instead}")
     count = int(number)
-    if count < at_least:
+    if at_least is not None and count < at_least:
         raise UserError(f"{name} is {count}; it must be at least {at_least}")
     if at_most is not None and count > at_most:
         raise UserError(f"{name} is {count}; it must be at most {at_most}")
