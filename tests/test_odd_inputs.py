@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 import triptych
@@ -59,6 +59,7 @@ NOT_COVERED: dict[str, list[str]] = {
             "moved_to",
             "raise_if_impossible",
             "set_fields",
+            "shown",
         )
     ],
     "parts of the entrance that several structures or rngs share; they get checked values": [
@@ -120,8 +121,20 @@ NOT_COVERED: dict[str, list[str]] = {
 
 LISTED = list(itertools.chain(*NOT_COVERED.values()))
 
-# (call, parameter) pairs that break the law and will be mended with the code of their package.
-KNOWN: dict[str, str] = {}
+# Where a huge number is a huge amount of work that was asked for, and may take for ever.
+REPETITIONS = (
+    "inference.best_of_n.kept_probs.n",
+    "inference.best_of_n.law.n",
+    "inference.blocks.law.n",
+    "inference.gibbs.run.steps",
+    "inference.spins.SpinGibbs.fast_sweep.sweeps",
+    "inference.spins.SpinGibbs.sweep.sweeps",
+    "inference.vgb.sample.steps",
+    "verifiers.probe.split_score.repetitions",
+)
+
+# call.parameter of what breaks the law until the code of its package takes the entrance
+KNOWN = set((Path(__file__).parent / "odd_known.txt").read_text().split())
 
 
 def f(text):
@@ -205,8 +218,9 @@ ODD = {
 
 numbers = st.one_of(
     st.floats(width=64).map(lambda x: f(repr(x))),
-    st.integers(-(2**80), 2**80).map(i),
     st.integers(-3, 9).map(i),
+    st.integers(2**62, 2**80).map(i),  # a million rows are no mistake, and take their time
+    st.integers(-(2**80), -1).map(i),
 )
 rows = st.lists(st.lists(numbers, max_size=3), max_size=3)
 even_rows = st.tuples(st.integers(0, 3), st.integers(0, 3)).flatmap(
@@ -277,7 +291,7 @@ def calls(worker):
 
 @pytest.fixture(scope="module")
 def parameters(calls):
-    """(call, parameter) of everything that can be called."""
+    """(call, parameter) of everything that is called."""
     return [
         (name, parameter)
         for name, call in calls.items()
@@ -286,7 +300,9 @@ def parameters(calls):
     ]
 
 
-def broken(answer):
+def is_broken(name, parameter, answer):
+    if answer["outcome"] == "hang" and f"{name}.{parameter}" in REPETITIONS:
+        return False
     return answer["outcome"] not in ("answer", "refused")
 
 
@@ -304,15 +320,16 @@ def test_every_public_callable_is_covered_or_listed(calls):
     derandomize=True,
     deadline=None,
     database=None,
+    phases=[Phase.generate],  # shrinking would ask a call that hangs again and again
     suppress_health_check=list(HealthCheck),
 )
 def test_an_odd_argument_is_answered_or_refused(worker, parameters, data):
     """A sample of all calls and of odd values, the same in every run."""
-    name, parameter = data.draw(st.sampled_from(parameters))
+    lawful = [pair for pair in parameters if ".".join(pair) not in KNOWN]
+    name, parameter = data.draw(st.sampled_from(lawful))
     value = data.draw(ODD_VALUES)
     answer = worker.ask(call=name, parameter=parameter, value=value)
-    if f"{name}.{parameter}" not in KNOWN:
-        assert not broken(answer), (name, parameter, value, answer)
+    assert not is_broken(name, parameter, answer), (name, parameter, value, answer)
 
 
 @pytest.mark.slow
@@ -322,7 +339,7 @@ def test_every_odd_argument_everywhere(worker, parameters):
     for name, parameter in parameters:
         for odd, value in ODD.items():
             answer = worker.ask(call=name, parameter=parameter, value=value)
-            if broken(answer):
+            if is_broken(name, parameter, answer):
                 failures[f"{name}.{parameter}"] = (odd, answer)
     assert {key: why for key, why in failures.items() if key not in KNOWN} == {}
     assert sorted(set(KNOWN) - set(failures)) == [], "mended: take them off the list"

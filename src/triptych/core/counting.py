@@ -17,6 +17,7 @@ from triptych.core.validation import (
     as_count,
     as_integers,
     as_number,
+    shown,
 )
 
 _QUESTIONS = ("next_token_log_probs", "masked_log_probs", "log_value")
@@ -44,7 +45,9 @@ class Counted:
 
     def __post_init__(self) -> None:
         if not any(hasattr(self.oracle, question) for question in _QUESTIONS):
-            raise UserError(f"oracle is {self.oracle!r}; it needs one of {', '.join(_QUESTIONS)}")
+            raise UserError(
+                f"oracle is {shown(self.oracle)}; it needs one of {', '.join(_QUESTIONS)}"
+            )
         self.queries = as_count("queries", self.queries)
         self.calls = as_count("calls", self.calls)
         self.tokens = as_count("tokens", self.tokens)

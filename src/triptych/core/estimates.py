@@ -146,7 +146,7 @@ def paired_difference(first: Samples, second: Samples, *, confidence: Number = 0
     """t interval for the mean of first - second, measured on the same units in the same order."""
     one, other = _values(first, "first"), _values(second, "second")
     if len(one) != len(other):
-        raise UserError(f"paired samples must have equal length, got {len(one)} and {len(other)}")
+        raise UserError(f"first and second must have equal length, got {len(one)} and {len(other)}")
     return mean(one - other, confidence=confidence)
 
 

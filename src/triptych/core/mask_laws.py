@@ -87,7 +87,8 @@ class MaskLaw:
         never = torch.nonzero(~reached.any(0))[:, 0].tolist()
         if never:
             raise UserError(
-                f"positions {never} are in no block of positive probability (blocks, log_probs): "
+                f"positions {never} of length {blocks.shape[1]} are in no block of positive "
+                "probability (blocks, log_probs): "
                 "they would never be hidden nor redrawn"
             )
 

@@ -29,6 +29,7 @@ from triptych.core.validation import (
     check_callable,
     check_room,
     set_fields,
+    shown,
 )
 
 _TABLES_KEPT = 4
@@ -318,7 +319,9 @@ class Law:
 def _as_probs(name: str, probs: Mapping[Any, Number]) -> dict[Any, float]:
     """Outcome -> probability, as sums of products have it: above 1 by rounding at most."""
     if not isinstance(probs, Mapping):
-        raise UserError(f"{name} is {probs!r}; it must be a dict from outcomes to probabilities")
+        raise UserError(
+            f"{name} is {shown(probs)}; it must be a dict from outcomes to probabilities"
+        )
     return {
         x: as_number(f"{name}[{x!r}]", p, at_least=0, at_most=1 + _ROUNDING)
         for x, p in probs.items()

@@ -71,7 +71,7 @@ def as_count(
     if isinstance(number, bool) or not isinstance(number, numbers.Integral):
         whole = isinstance(number, float | np.floating) and float(number).is_integer()
         instead = f": write {int(number)}" if whole else ""
-        raise UserError(f"{name} is {_shown(value)}; it must be a whole number{instead}")
+        raise UserError(f"{name} is {shown(value)}; it must be a whole number{instead}")
     count = int(number)
     if at_least is not None and count < at_least:
         raise UserError(f"{name} is {count}; it must be at least {at_least}")
@@ -138,26 +138,26 @@ def as_end_token(value: Count | None, vocab_size: int | None = None) -> int | No
         return as_count("end_token", value, at_least=0, at_most=at_most)
     except UserError:
         tokens = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
-        raise UserError(f"end_token is {_shown(value)}; it must be {tokens}, or None") from None
+        raise UserError(f"end_token is {shown(value)}; it must be {tokens}, or None") from None
 
 
 def as_flag(name: str, value: bool) -> bool:
     """True or False; 1 and "no" are neither."""
     if not isinstance(value, bool | np.bool_):
-        raise UserError(f"{name} is {_shown(value)}; it must be True or False")
+        raise UserError(f"{name} is {shown(value)}; it must be True or False")
     return bool(value)
 
 
 def as_text(name: str, value: str) -> str:
     if not isinstance(value, str):
-        raise UserError(f"{name} is {_shown(value)}; it must be a string")
+        raise UserError(f"{name} is {shown(value)}; it must be a string")
     return value
 
 
 def as_device(value: torch.device | str, *, name: str = "device") -> torch.device:
     """A device of this machine: "cpu", "cuda", "cuda:1"."""
     if not isinstance(value, torch.device | str):
-        raise UserError(f"{name} is {_shown(value)}; it must be a device such as 'cpu' or 'cuda'")
+        raise UserError(f"{name} is {shown(value)}; it must be a device such as 'cpu' or 'cuda'")
     try:
         device = torch.device(value)
     except RuntimeError:
@@ -171,13 +171,13 @@ def check_can(name: str, value: object, *needs: str) -> None:
     """`value` has every method or attribute that is needed of it."""
     missing = [need for need in needs if not hasattr(value, need)]
     if missing:
-        raise UserError(f"{name} is {_shown(value)}; it needs {' and '.join(missing)}")
+        raise UserError(f"{name} is {shown(value)}; it needs {' and '.join(missing)}")
 
 
 def check_callable(name: str, value: object, question: str) -> None:
     """`value` can be called, as `question` shows."""
     if not callable(value):
-        raise UserError(f"{name} is {_shown(value)}; it must be a function, {question}")
+        raise UserError(f"{name} is {shown(value)}; it must be a function, {question}")
 
 
 # ------------------------------------------------------------------ tensors
@@ -201,7 +201,7 @@ def as_integers(
         array = _as_array(name, values, "whole numbers")
         if array.size and array.dtype.kind not in "iu":
             raise UserError(
-                f"{name} holds {_shown(array.flat[0])} ({array.dtype}); it must hold whole numbers"
+                f"{name} holds {shown(array.flat[0])} ({array.dtype}); it must hold whole numbers"
             )
         if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
             raise UserError(f"{name} holds {array.max()}, which is beyond 64-bit integers")
@@ -272,7 +272,7 @@ def as_floats(
                 f"pass {name}.astype(float)"
             )
         if array.dtype.kind not in "fiu":
-            given = _shown(array.flat[0]) if array.size else array.dtype
+            given = shown(array.flat[0]) if array.size else array.dtype
             raise UserError(f"{name} holds {given}; it must hold numbers")
         values = torch.tensor(np.array(array, dtype=np.float64, order="C"), device=device)
     if shape is not None:
@@ -311,7 +311,7 @@ def as_list(name: str, values: Iterable[Any], what: str) -> list[Any]:
     if shaped and values.ndim != 1:
         raise UserError(f"{name} has shape {tuple(values.shape)}; it must be a list of {what}")
     if not shaped and (not isinstance(values, Sequence) or isinstance(values, str | bytes)):
-        raise UserError(f"{name} is {_shown(values)}; it must be a list of {what}")
+        raise UserError(f"{name} is {shown(values)}; it must be a list of {what}")
     return list(values)
 
 
@@ -391,12 +391,12 @@ def as_prefix(
 def _check_range(
     tokens: Int[Tensor, "batch t"], vocab_size: int, hidden: Bool[Tensor, "batch t"] | None
 ) -> None:
-    shown = tokens if hidden is None else tokens.masked_fill(hidden, 0)
-    if shown.numel() == 0:
+    read = tokens if hidden is None else tokens.masked_fill(hidden, 0)
+    if read.numel() == 0:
         return
-    lowest, highest = (int(end) for end in shown.aminmax())
+    lowest, highest = (int(end) for end in read.aminmax())
     if lowest < 0 or highest >= vocab_size:
-        bad = (shown < 0) | (shown >= vocab_size)
+        bad = (read < 0) | (read >= vocab_size)
         row, position = torch.nonzero(bad)[0].tolist()
         raise UserError(
             f"token {int(tokens[row, position])} at row {row}, position {position} is outside "
@@ -522,6 +522,19 @@ def raise_if_impossible(log_evidence: Float[Tensor, " batch"], what: str) -> Non
         )
 
 
+def shown(value: object) -> str:
+    """A value in a message: short, and a tensor by its shape and type."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
+        kind = "a tensor" if isinstance(value, Tensor) else "an array"
+        return f"{kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+    if isinstance(value, type) or callable(value):
+        return f"{getattr(value, '__name__', type(value).__name__)}"
+    if not isinstance(value, str | numbers.Number | Sequence | Tensor | np.ndarray | None):
+        return f"a {type(value).__name__}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def set_fields(structure: object, **fields: object) -> None:
     """Put checked values in place of what a frozen dataclass was given; for `__post_init__`."""
     for name, value in fields.items():
@@ -546,7 +559,7 @@ def moved_to(structure: DataclassT, device: torch.device | str) -> DataclassT:
 def _as_float(name: str, value: Number) -> float:
     number = _unwrapped(value)
     if isinstance(number, bool) or not isinstance(number, numbers.Real):
-        raise UserError(f"{name} is {_shown(value)}; it must be a number")
+        raise UserError(f"{name} is {shown(value)}; it must be a number")
     try:
         return float(number)
     except OverflowError:
@@ -566,12 +579,12 @@ def _as_array(name: str, values: object, what: str) -> np.ndarray:
         isinstance(values, Sequence) and not isinstance(values, str | bytes)
     )
     if not listed:
-        raise UserError(f"{name} is {_shown(values)}; it must be a tensor or lists of {what}")
+        raise UserError(f"{name} is {shown(values)}; it must be a tensor or lists of {what}")
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError, OverflowError):
         raise UserError(
-            f"{name} is {_shown(values)}, whose rows differ in length; it must be a tensor or "
+            f"{name} is {shown(values)}, whose rows differ in length; it must be a tensor or "
             f"lists of {what}"
         ) from None
 
@@ -598,16 +611,3 @@ def _entry(name: str, where: tuple[int, ...]) -> str:
 
 def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}" + ("" if count == 1 else "s")
-
-
-def _shown(value: object) -> str:
-    """A value in a message: short, and a tensor by its shape and type."""
-    if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
-        kind = "a tensor" if isinstance(value, Tensor) else "an array"
-        return f"{kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
-    if isinstance(value, type) or callable(value):
-        return f"{getattr(value, '__name__', type(value).__name__)}"
-    if not isinstance(value, str | numbers.Number | Sequence | Tensor | np.ndarray | None):
-        return f"a {type(value).__name__}"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

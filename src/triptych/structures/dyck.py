@@ -317,7 +317,7 @@ class Dyck:
         for text in texts:
             unknown = set(as_text("a text", text)) - set(letters)
             if unknown:
-                raise UserError(f"{min(unknown)!r} is none of {''.join(letters)!r}")
+                raise UserError(f"text {text!r}: {min(unknown)!r} is none of {letters!r}")
         if len({len(text) for text in texts}) > 1:
             raise UserError("strings of different lengths do not fit one tensor")
         width = len(texts[0]) if texts else 0

@@ -142,7 +142,8 @@ class Ising:
         rows, columns = as_size("rows", rows), as_size("columns", columns)
         coupling, field = as_number("coupling", coupling), as_number("field", field)
         device = as_device(device)
-        check_room("the coupling matrix", rows * columns, rows * columns)
+        spins = f"the coupling matrix of {rows} x {columns} spins"
+        check_room(spins, rows * columns, rows * columns)
         site = torch.arange(rows * columns).reshape(rows, columns)
         pairs = [(site[:, :-1], site[:, 1:]), (site[:-1], site[1:])]
         matrix = torch.zeros((rows * columns,) * 2, dtype=torch.float64)

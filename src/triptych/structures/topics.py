@@ -219,15 +219,12 @@ class Topics:
 
     def _log_evidence(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, " batch"]:
         """log p(shown), up to the factor (τ v)^-N of a full document, which is included there."""
-        sets = math.comb(self.topics, self.drawn)
-        fitting = [
-            math.comb(self.topics - u, self.drawn - u) if u <= self.drawn else 0
-            for u in range(self.topics + 1)
-        ]
-        ratio = [math.log(n) - math.log(sets) if n else -math.inf for n in fitting]
+        # C(T-u, τ-u) / C(T, τ) = Π_{i<u} (τ-i) / (T-i), and a document shows at most N topics.
+        i = torch.arange(min(self.topics, self.length), dtype=torch.float64, device=seen.device)
+        factors = (self.drawn - i).clamp(min=0.0) / (self.topics - i)
+        ratio = torch.nn.functional.pad(factors.log().cumsum(0), (1, 0))
         each = -self.length * math.log(self.drawn * self.words)
-        by_topics_seen = torch.tensor(ratio, dtype=torch.float64, device=seen.device) + each
-        return by_topics_seen[seen.sum(-1)]
+        return (ratio + each)[seen.sum(-1)]
 
     def _word_log_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch vocab"]:
         law = self._topic_probs(seen) / (self.drawn * self.words)
