@@ -230,6 +230,10 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "structures.bracket_moves.depth_for": lambda: {"length": 4, "max_depth": 2},
     "structures.bracket_moves.equal_types": lambda: {"types": 2},
+    "structures.bracket_moves.repeated": lambda: {
+        "step": f64([[1.0, 0, 0], [0, 1.0, 0]]),
+        "length": 2,
+    },
     "structures.bracket_moves.free_moves": lambda: {"max_depth": 2, "q": 0.5},
     "structures.bracket_parse.minimal_first_layer": lambda: {
         "tokens": ROWS,
@@ -283,13 +287,13 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "structures.hmm.HMM.random_sparse": lambda: {"states": 3, "vocab": 2, "length": 3, "seed": 0},
     "structures.hmm.HMM.soft_masked_probs": lambda: {"vectors": f64([[[0.5, 1.0]] * 3])},
     "structures.hmm.HMM.state_messages": lambda: {"vectors": f64([[[0.5, 1.0]] * 3])},
-    "structures.hmm.permutation_mixture": lambda: {
+    "structures.permutations.mixture": lambda: {
         "states": 3,
         "permutations": 2,
         "temperature": 0.1,
         "draw": np.random.RandomState(0),
     },
-    "structures.hmm.softmax": lambda: {"logits": np.array([0.0, 1.0]), "temperature": 0.1},
+    "structures.permutations.softmax": lambda: {"logits": np.array([0.0, 1.0]), "temperature": 0.1},
     "structures.ising.Ising": lambda: {
         "coupling": f64([[0.0, 0.5], [0.5, 0.0]]),
         "field": f64([0.1, 0.2]),

@@ -209,10 +209,7 @@ def test_the_closed_form_needs_fewer_topics_than_there_are(topics, words):
     everything = Setting(topics, words, topics)
     with pytest.raises(UserError, match=f"drawn is {topics}, all of the topics"):
         theory.ridge_limit(everything)
-    c1, c2, c3 = everything.constants
-    u = torch.full((everything.vocab,), -(c1 * c2 + c3) / (c2**2 + everything.vocab - 1)).double()
-    u[-1] = 0.0
-    printed = theory.optimum(everything, u)
+    printed = theory.printed_ridge_limit(everything)
     loss = theory.population_loss(everything, printed).item()
     assert loss == pytest.approx(everything.least_loss, abs=1e-9)
     assert theory.ridge(everything, 1e-9).norm() < 0.9 * printed.norm()

@@ -25,303 +25,57 @@ The `check_...` functions return nothing: they look at tensors that our own code
 
 import dataclasses
 import math
-import numbers
-from collections.abc import Iterable, Sequence
-from typing import Any, SupportsFloat, SupportsIndex, TypeVar
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
-Count = SupportsIndex
-Number = SupportsFloat
+# Callers import all of the entrance from here; `arrays` and `scalars` hold parts of it.
+from triptych.core.arrays import (  # noqa: F401
+    ROW_SUM_TOLERANCE,
+    Numbers,
+    as_bool_mask,
+    as_distributions,
+    as_floats,
+    as_integers,
+    as_positions,
+    check_distributions,
+    check_floats,
+)
+from triptych.core.scalars import (  # noqa: F401
+    MAX_SIZE,
+    Count,
+    Number,
+    UserError,
+    as_count,
+    as_device,
+    as_end_token,
+    as_flag,
+    as_list,
+    as_number,
+    as_probability,
+    as_seed,
+    as_size,
+    as_text,
+    check_callable,
+    check_can,
+    shown,
+)
+
 Tokens = Integer[Tensor, "batch length"] | Integer[np.ndarray, "batch length"] | Sequence[Any]
 Prefix = Integer[Tensor, "batch t"] | Integer[np.ndarray, "batch t"] | Sequence[Any]
 Hidden = Bool[Tensor, "batch length"] | Bool[np.ndarray, "batch length"] | Sequence[Any]
-Numbers = Tensor | np.ndarray | Sequence[Any]
 
-ROW_SUM_TOLERANCE = 1e-8
-MAX_SIZE = 2**31 - 1  # of one dimension of a tensor that we make
 MAX_ENTRIES = 2**33  # of one tensor that we make: 64 GiB of float64
-_MAX_SEED = 2**63 - 1
 
 DataclassT = TypeVar("DataclassT")
 
 
-class UserError(ValueError):
-    """A mistake in what the user gave; the message is one sentence that says how to mend it."""
-
-
 class ImpossibleEvidence(UserError):
     """A conditional was asked for given something of probability zero."""
-
-
-# ------------------------------------------------------------------ single values
-
-
-def as_count(
-    name: str, value: Count, *, at_least: int | None = 0, at_most: int | None = None
-) -> int:
-    """A whole number as an int.
-
-    2.0 is refused like 2.5: a size that was computed with floats is a mistake more often than not.
-    """
-    number = _unwrapped(value)
-    if isinstance(number, bool) or not isinstance(number, numbers.Integral):
-        whole = isinstance(number, float | np.floating) and float(number).is_integer()
-        instead = f": write {int(number)}" if whole else ""
-        raise UserError(f"{name} is {shown(value)}; it must be a whole number{instead}")
-    count = int(number)
-    if at_least is not None and count < at_least:
-        raise UserError(f"{name} is {count}; it must be at least {at_least}")
-    if at_most is not None and count > at_most:
-        raise UserError(f"{name} is {count}; it must be at most {at_most}")
-    return count
-
-
-def as_size(name: str, value: Count, *, at_least: int = 1) -> int:
-    """A whole number of rows, states, positions: what becomes a dimension of a tensor."""
-    return as_count(name, value, at_least=at_least, at_most=MAX_SIZE)
-
-
-def as_seed(value: Count, *, name: str = "seed", at_most: int = _MAX_SEED) -> int:
-    """The whole number that names a stream of random numbers."""
-    return as_count(name, value, at_least=0, at_most=at_most)
-
-
-def as_number(
-    name: str,
-    value: Number,
-    *,
-    at_least: int | float | None = None,
-    at_most: int | float | None = None,
-    above: int | float | None = None,
-    below: int | float | None = None,
-    finite: bool = True,
-) -> float:
-    """A real number as a float, between bounds; `above` and `below` exclude the bound itself.
-
-    nan is always refused, an infinity unless `finite` is False.
-    """
-    number = _as_float(name, value)
-    if math.isnan(number) or (finite and math.isinf(number)):
-        raise UserError(f"{name} is {number}; it must be a finite number")
-    bounds = [
-        (at_least is None or number >= at_least, f"at least {at_least}"),
-        (above is None or number > above, f"above {above}"),
-        (at_most is None or number <= at_most, f"at most {at_most}"),
-        (below is None or number < below, f"below {below}"),
-    ]
-    for holds, words in bounds:
-        if not holds:
-            raise UserError(f"{name} is {number}; it must be {words}")
-    return number
-
-
-def as_probability(name: str, value: Number, *, strictly: bool = False) -> float:
-    """A number between 0 and 1; `strictly` excludes 0 and 1."""
-    probability = _as_float(name, value)
-    if strictly and not 0.0 < probability < 1.0:
-        raise UserError(f"{name} is {probability}; it must lie strictly between 0 and 1")
-    if not 0.0 <= probability <= 1.0:
-        raise UserError(f"{name} is {probability}; it must be a probability, between 0 and 1")
-    return probability
-
-
-def as_end_token(value: Count | None, vocab_size: int | None = None) -> int | None:
-    """The token after which a string is over, or None where none ends."""
-    if value is None:
-        return None
-    try:
-        at_most = None if vocab_size is None else vocab_size - 1
-        return as_count("end_token", value, at_least=0, at_most=at_most)
-    except UserError:
-        tokens = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
-        raise UserError(f"end_token is {shown(value)}; it must be {tokens}, or None") from None
-
-
-def as_flag(name: str, value: bool) -> bool:
-    """True or False; 1 and "no" are neither."""
-    if not isinstance(value, bool | np.bool_):
-        raise UserError(f"{name} is {shown(value)}; it must be True or False")
-    return bool(value)
-
-
-def as_text(name: str, value: str) -> str:
-    if not isinstance(value, str):
-        raise UserError(f"{name} is {shown(value)}; it must be a string")
-    return value
-
-
-def as_device(value: torch.device | str, *, name: str = "device") -> torch.device:
-    """A device of this machine: "cpu", "cuda", "cuda:1"."""
-    if not isinstance(value, torch.device | str):
-        raise UserError(f"{name} is {shown(value)}; it must be a device such as 'cpu' or 'cuda'")
-    try:
-        device = torch.device(value)
-    except RuntimeError:
-        raise UserError(f"{name} is {value!r}; it must be a device, 'cpu' or 'cuda'") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"{name} is {str(device)!r}, and this machine has no GPU: pass 'cpu'")
-    return device
-
-
-def check_can(name: str, value: object, *needs: str) -> None:
-    """`value` has every method or attribute that is needed of it."""
-    missing = [need for need in needs if not hasattr(value, need)]
-    if missing:
-        raise UserError(f"{name} is {shown(value)}; it needs {' and '.join(missing)}")
-
-
-def check_callable(name: str, value: object, question: str) -> None:
-    """`value` can be called, as `question` shows."""
-    if not callable(value):
-        raise UserError(f"{name} is {shown(value)}; it must be a function, {question}")
-
-
-# ------------------------------------------------------------------ tensors
-
-
-def as_integers(
-    name: str,
-    values: Numbers,
-    *,
-    dimensions: int,
-    device: torch.device | str | None = None,
-) -> Int[Tensor, "..."]:
-    """An int64 tensor with this many dimensions; lists and arrays become one on `device`."""
-    if isinstance(values, Tensor):
-        if values.dtype != torch.int64:
-            if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-                raise UserError(f"{name} has dtype {values.dtype}; pass {name}.long()")
-            values = values.long()
-        _check_tensor(name, values, device)
-    else:
-        array = _as_array(name, values, "whole numbers")
-        if array.size and array.dtype.kind not in "iu":
-            raise UserError(
-                f"{name} holds {shown(array.flat[0])} ({array.dtype}); it must hold whole numbers"
-            )
-        if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-            raise UserError(f"{name} holds {array.max()}, which is beyond 64-bit integers")
-        values = torch.tensor(np.array(array, dtype=np.int64, order="C"), device=device)
-    if values.ndim != dimensions:
-        one_row = f" (batch, length): pass one row as {name}[None] or [[0, 1, 1]]"
-        raise UserError(
-            f"{name} has shape {tuple(values.shape)}; it needs {_plural(dimensions, 'dimension')}"
-            + (one_row if dimensions == 2 else "")
-        )
-    return values
-
-
-def as_bool_mask(
-    name: str,
-    values: Numbers,
-    *,
-    shape: Sequence[int] | None = None,
-    meaning: str = "True where a token is not shown",
-    device: torch.device | str | None = None,
-) -> Bool[Tensor, "..."]:
-    """A bool tensor, of the given shape; numbers are refused, since 0 and 1 may mean either."""
-    if isinstance(values, Tensor):
-        mask = values
-        kind = str(values.dtype)
-        _check_tensor(name, values, device)
-    else:
-        array = _as_array(name, values, "True and False")
-        kind = str(array.dtype)
-        if array.size == 0 and array.dtype.kind == "f":  # an empty list has no type of its own
-            array = array.astype(bool)
-        mask = array if array.dtype != bool else torch.tensor(np.array(array), device=device)
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise UserError(f"{name} is {kind}; it must be a bool tensor, {meaning}")
-    if shape is not None and tuple(mask.shape) != tuple(shape):
-        raise UserError(f"{name} has shape {tuple(mask.shape)}; it needs {tuple(shape)}: {meaning}")
-    return mask
-
-
-def as_floats(
-    name: str,
-    values: Numbers,
-    *,
-    shape: Sequence[int | None] | None = None,
-    meaning: str = "",
-    finite: bool = True,
-    device: torch.device | str | None = None,
-) -> Float[Tensor, "..."]:
-    """A float64 tensor; in `shape` None stands for any size, and `meaning` names its dimensions.
-
-    Whole numbers are converted. Single precision is refused: its probabilities do not sum to 1.
-    nan is always refused, an infinity unless `finite` is False.
-    """
-    if isinstance(values, Tensor):
-        _check_tensor(name, values, device)
-        if values.dtype != torch.float64:
-            if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-                raise UserError(
-                    f"{name} has dtype {values.dtype}; exact inference needs float64: "
-                    f"pass {name}.double()"
-                )
-            values = values.double()
-    else:
-        array = _as_array(name, values, "numbers")
-        if array.dtype.kind == "f" and array.dtype.itemsize < 8:
-            raise UserError(
-                f"{name} has dtype {array.dtype}; exact inference needs float64: "
-                f"pass {name}.astype(float)"
-            )
-        if array.dtype.kind not in "fiu":
-            given = shown(array.flat[0]) if array.size else array.dtype
-            raise UserError(f"{name} holds {given}; it must hold numbers")
-        values = torch.tensor(np.array(array, dtype=np.float64, order="C"), device=device)
-    if shape is not None:
-        fits = values.ndim == len(shape) and all(
-            wanted is None or wanted == size
-            for wanted, size in zip(shape, values.shape, strict=True)
-        )
-        if not fits:
-            wanted = meaning or str(tuple(shape))
-            raise UserError(f"{name} has shape {tuple(values.shape)}; it must be of shape {wanted}")
-    bad = ~torch.isfinite(values) if finite else torch.isnan(values)
-    if bad.any():
-        where = tuple(torch.nonzero(bad)[0].tolist())
-        wanted = "finite" if finite else "a number"
-        raise UserError(f"{_entry(name, where)} is {values[where].item()}; it must be {wanted}")
-    return values
-
-
-def as_distributions(
-    name: str,
-    values: Numbers,
-    *,
-    shape: Sequence[int | None] | None = None,
-    meaning: str = "",
-    device: torch.device | str | None = None,
-) -> Float[Tensor, "..."]:
-    """A float64 tensor whose rows, along the last dimension, are probability vectors."""
-    probs = as_floats(name, values, shape=shape, meaning=meaning, device=device)
-    check_distributions(name, probs)
-    return probs
-
-
-def as_list(name: str, values: Iterable[Any], what: str) -> list[Any]:
-    """The items of a list, a tuple, or a tensor or array of one dimension."""
-    shaped = isinstance(values, Tensor | np.ndarray)
-    if shaped and values.ndim != 1:
-        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be a list of {what}")
-    if not shaped and (not isinstance(values, Sequence) or isinstance(values, str | bytes)):
-        raise UserError(f"{name} is {shown(values)}; it must be a list of {what}")
-    return list(values)
-
-
-def as_positions(name: str, values: Iterable[Count], length: int) -> list[int]:
-    """Distinct positions in 0..length-1."""
-    given = as_list(name, values, "positions")
-    at = [as_count(f"{name}[{i}]", value) for i, value in enumerate(given)]
-    if len(set(at)) != len(at) or not all(0 <= i < length for i in at):
-        raise UserError(f"{name} {at} must hold distinct positions in 0..{length - 1}")
-    return at
 
 
 # ------------------------------------------------------------------ sequences of tokens
@@ -405,32 +159,6 @@ def _check_range(
 
 
 # ------------------------------------------------------------------ tensors of our own code
-
-
-def check_floats(name: str, values: Tensor) -> None:
-    """`values` are finite float64."""
-    if values.dtype != torch.float64:
-        raise UserError(
-            f"{name} has dtype {values.dtype}; exact inference needs float64: pass {name}.double()"
-        )
-    as_floats(name, values)
-
-
-def check_distributions(name: str, probs: Float[Tensor, "*rows outcomes"]) -> None:
-    """Every row of `probs` is a probability vector."""
-    check_floats(name, probs)
-    if probs.ndim == 0 or probs.shape[-1] == 0:
-        raise UserError(f"{name} has no outcomes: its last dimension is empty")
-    if (probs < 0).any():
-        where = tuple(torch.nonzero(probs < 0)[0].tolist())
-        raise UserError(f"{name}{list(where)} is {probs[where].item()}; it must not be negative")
-    off = (probs.sum(-1) - 1).abs()
-    if (off > ROW_SUM_TOLERANCE).any():
-        row = tuple(torch.nonzero(off > ROW_SUM_TOLERANCE)[0].tolist()) if off.ndim else ()
-        raise UserError(
-            f"{_entry(name, row)} sums to {probs[row].sum().item():.10g}; each row must sum to 1 "
-            f"(rows are the last dimension, so {name}[i, j] is the probability of j given i)"
-        )
 
 
 def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], because: str) -> None:
@@ -522,19 +250,6 @@ def raise_if_impossible(log_evidence: Float[Tensor, " batch"], what: str) -> Non
         )
 
 
-def shown(value: object) -> str:
-    """A value in a message: short, and a tensor by its shape and type."""
-    if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
-        kind = "a tensor" if isinstance(value, Tensor) else "an array"
-        return f"{kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
-    if isinstance(value, type) or callable(value):
-        return f"{getattr(value, '__name__', type(value).__name__)}"
-    if not isinstance(value, str | numbers.Number | Sequence | Tensor | np.ndarray | None):
-        return f"a {type(value).__name__}"
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 def set_fields(structure: object, **fields: object) -> None:
     """Put checked values in place of what a frozen dataclass was given; for `__post_init__`."""
     for name, value in fields.items():
@@ -551,63 +266,3 @@ def moved_to(structure: DataclassT, device: torch.device | str) -> DataclassT:
         if isinstance(value := getattr(structure, field.name), Tensor)
     }
     return dataclasses.replace(structure, **tensors)  # pyright: ignore[reportArgumentType, reportReturnType]
-
-
-# ------------------------------------------------------------------ inside
-
-
-def _as_float(name: str, value: Number) -> float:
-    number = _unwrapped(value)
-    if isinstance(number, bool) or not isinstance(number, numbers.Real):
-        raise UserError(f"{name} is {shown(value)}; it must be a number")
-    try:
-        return float(number)
-    except OverflowError:
-        raise UserError(f"{name} is beyond the range of floats; it must be a number") from None
-
-
-def _unwrapped(value: object) -> Any:
-    """The number inside a tensor or array of one number without dimensions."""
-    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
-        return value.item()
-    return bool(value) if isinstance(value, np.bool_) else value
-
-
-def _as_array(name: str, values: object, what: str) -> np.ndarray:
-    """Nested lists as an array; its dtype says what they hold."""
-    listed = isinstance(values, np.ndarray) or (
-        isinstance(values, Sequence) and not isinstance(values, str | bytes)
-    )
-    if not listed:
-        raise UserError(f"{name} is {shown(values)}; it must be a tensor or lists of {what}")
-    try:
-        return np.asarray(values)
-    except (ValueError, TypeError, RuntimeError, OverflowError):
-        raise UserError(
-            f"{name} is {shown(values)}, whose rows differ in length; it must be a tensor or "
-            f"lists of {what}"
-        ) from None
-
-
-def _check_tensor(name: str, tensor: Tensor, device: torch.device | str | None) -> None:
-    """A dense tensor, on `device` if that is named."""
-    if tensor.layout != torch.strided:
-        raise UserError(f"{name} is sparse ({tensor.layout}); pass {name}.to_dense()")
-    if device is None or tensor.device == device:
-        return
-    wanted = torch.device(device)
-    same = tensor.device.type == wanted.type and (
-        wanted.index is None or tensor.device.index in (None, wanted.index)
-    )
-    if not same:
-        raise UserError(
-            f"{name} is on {tensor.device} and must be on {wanted}: pass {name}.to({str(wanted)!r})"
-        )
-
-
-def _entry(name: str, where: tuple[int, ...]) -> str:
-    return f"{name}{list(where)}" if where else name
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

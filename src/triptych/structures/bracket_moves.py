@@ -21,6 +21,7 @@ from triptych.core.validation import (
     as_probability,
     as_size,
     as_text,
+    check_room,
 )
 
 OPEN, CLOSE, END = 0, 1, 2
@@ -72,3 +73,11 @@ def depth_for(length: Count, max_depth: Count | None) -> int:
 def equal_types(types: Count) -> Float[Tensor, " types"]:
     types = as_size("types", types)
     return torch.full((types,), 1.0 / types, dtype=torch.float64)
+
+
+def repeated(step: Numbers, length: Count) -> Float[Tensor, "length depths 3"]:
+    """The same moves at every position."""
+    moves = as_floats("step", step, shape=(None, 3), meaning="[depths, 3]")
+    length = as_size("length", length)
+    check_room("the table of moves", length, *moves.shape)
+    return moves.expand(length, -1, -1).clone()

@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.validation import Count, Prefix, as_flag, as_size, as_tokens, check_room
+from triptych.structures.bracket_moves import CLOSE, OPEN
 
 
 class DyckError(IntEnum):
@@ -39,6 +40,22 @@ class Parse(NamedTuple):
     ended: Bool[Tensor, " batch"]
     error: Int[Tensor, " batch"]
     position: Int[Tensor, " batch"]
+
+
+def error_kind(
+    move: Int[Tensor, " batch"],
+    depth: Int[Tensor, " batch"],
+    ended: Bool[Tensor, " batch"],
+    mismatch: Bool[Tensor, " batch"],
+    max_depth: int,
+) -> Int[Tensor, " batch"]:
+    """Which error a move of probability 0 is."""
+    too_deep = (depth == max_depth) & (move == OPEN)
+    kind = torch.where(move == OPEN, DyckError.TOO_LATE, DyckError.PREMATURE_END)
+    kind = torch.where(move == CLOSE, DyckError.UNMATCHED_CLOSE, kind)
+    kind = torch.where(too_deep, DyckError.TOO_DEEP, kind)
+    kind = torch.where(mismatch, DyckError.WRONG_CLOSE, kind)
+    return torch.where(ended, DyckError.AFTER_END, kind)
 
 
 def type_and_depth(

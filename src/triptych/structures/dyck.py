@@ -46,7 +46,6 @@ from triptych.core.validation import (
     as_text,
     as_tokens,
     check_can,
-    check_room,
     check_same_device,
     moved_to,
     raise_if_impossible,
@@ -60,8 +59,9 @@ from triptych.structures.bracket_moves import (
     depth_for,
     equal_types,
     free_moves,
+    repeated,
 )
-from triptych.structures.bracket_parse import DyckError, Parse
+from triptych.structures.bracket_parse import DyckError, Parse, error_kind
 from triptych.structures.stacks import StackMessages, stack_messages, tree_of_stacks
 
 BRACKETS = ("[]", "()", "{}", "<>")
@@ -94,10 +94,9 @@ class Dyck:
             )
         as_size("length", self.length)
         as_size("max_depth", self.max_depth)
-        closed = torch.zeros((self.length,), dtype=torch.float64, device=self.device)
-        if not torch.equal(self.moves[:, -1, OPEN], closed):
+        if self.moves[:, -1, OPEN].any():
             raise UserError("moves at the largest depth must have probability 0 to open")
-        if not torch.equal(self.moves[:, 0, CLOSE], closed):
+        if self.moves[:, 0, CLOSE].any():
             raise UserError("moves at depth 0 must have probability 0 to close")
         if self.moves[:, 1:, END].any():
             raise UserError("moves at depth > 0 must have probability 0 to end")
@@ -152,7 +151,7 @@ class Dyck:
     ) -> "Dyck":
         """The law (2.39) on Dyck_{k,D,N}: open at depth 0, close at depth D, else open with q."""
         device = as_device(device)
-        moves = _repeated(free_moves(max_depth, q), length)
+        moves = repeated(free_moves(max_depth, q), length)
         return cls(equal_types(types).to(device), moves.to(device))
 
     @classmethod
@@ -179,7 +178,7 @@ class Dyck:
         step[0] = torch.tensor([1 - stop, 0.0, stop], dtype=torch.float64)
         final = torch.zeros(max_depth + 1, dtype=torch.float64)
         final[0] = stop
-        weights = _repeated(step, length)
+        weights = repeated(step, length)
         weights[:min_length, 0, END] = 0.0
         moves = conditioned(weights, final, f"{min_length}..{length} tokens")
         return cls(equal_types(types).to(device), moves.to(device))
@@ -205,7 +204,7 @@ class Dyck:
         length, device = as_size("length", length), as_device(device)
         bound = depth_for(length, max_depth)
         probs = as_distributions("type_probs", type_probs, shape=(None,), meaning="[types]")
-        moves = _repeated(free_moves(bound, q), length)
+        moves = repeated(free_moves(bound, q), length)
         for t in range(length):
             remaining = length - t
             moves[t, min(remaining, bound) :] = torch.tensor([0.0, 1.0, 0.0]).double()
@@ -234,7 +233,7 @@ class Dyck:
         bound = depth_for(length, None)
         probs = as_distributions("type_probs", type_probs, shape=(None,), meaning="[types]")
         q = as_probability("q", q, strictly=True)
-        weights = _repeated(free_moves(bound, q), length)
+        weights = repeated(free_moves(bound, q), length)
         weights[:, 1:, CLOSE] = 1 - q
         final = torch.zeros(bound + 1, dtype=torch.float64)
         final[0] = 1.0
@@ -267,7 +266,9 @@ class Dyck:
 
             alive = error == 0
             wrong = alive & torch.isneginf(step)
-            error = torch.where(wrong, self._error_kind(move, depth, ended, mismatch), error)
+            error = torch.where(
+                wrong, error_kind(move, depth, ended, mismatch, self.max_depth), error
+            )
             position = torch.where(wrong, t, position)
             log_prob = log_prob + step.where(alive, 0.0)
 
@@ -279,21 +280,6 @@ class Dyck:
             depth = depth + opening.long() - closing.long()
             ended = ended | (go & (move == END))
         return Parse(log_prob, depth, stack, ended, error, position)
-
-    def _error_kind(
-        self,
-        move: Int[Tensor, " batch"],
-        depth: Int[Tensor, " batch"],
-        ended: Bool[Tensor, " batch"],
-        mismatch: Bool[Tensor, " batch"],
-    ) -> Int[Tensor, " batch"]:
-        """Which error a move of probability 0 is."""
-        too_deep = (depth == self.max_depth) & (move == OPEN)
-        kind = torch.where(move == OPEN, DyckError.TOO_LATE, DyckError.PREMATURE_END)
-        kind = torch.where(move == CLOSE, DyckError.UNMATCHED_CLOSE, kind)
-        kind = torch.where(too_deep, DyckError.TOO_DEEP, kind)
-        kind = torch.where(mismatch, DyckError.WRONG_CLOSE, kind)
-        return torch.where(ended, DyckError.AFTER_END, kind)
 
     def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
         """The process verifier: can this prefix be completed to a string of the language?"""
@@ -427,13 +413,6 @@ class Dyck:
         messages = stack_messages(self.moves, self.type_probs, tree, tokens, hidden)
         raise_if_impossible(messages.log_evidence, "what is shown")
         return messages._replace(token=messages.token[..., : self.vocab_size])
-
-
-def _repeated(step: Float[Tensor, "depths 3"], length: Count) -> Float[Tensor, "length depths 3"]:
-    """The same moves at every position."""
-    length = as_size("length", length)
-    check_room("the table of moves", length, *step.shape)
-    return step.expand(length, -1, -1).clone()
 
 
 def examples() -> dict[str, Dyck]:

@@ -36,9 +36,7 @@ from triptych.core.validation import (
     as_count,
     as_device,
     as_distributions,
-    as_floats,
     as_masked,
-    as_number,
     as_prefix,
     as_seed,
     as_size,
@@ -50,10 +48,10 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
-from triptych.structures import chain, smoothing
+from triptych.structures import chain, permutations, smoothing
+from triptych.structures.soft_tokens import as_soft_tokens, at_position
 
 _TOKENS_PER_CHUNK = 2**18
-MAX_OLD_SEED = 2**32 - 1  # of numpy's RandomState
 
 
 class Drawn(NamedTuple):
@@ -161,13 +159,13 @@ class HMM:
         is the one of the authors' experiments, so that a seed names the same HMM.
         """
         states, vocab = _as_sizes(states, vocab)
-        warm, mix, cold = as_temperatures(
+        warm, mix, cold = permutations.as_temperatures(
             initial_temperature, transition_temperature, emission_temperature
         )
-        draw = np.random.RandomState(as_seed(seed, at_most=MAX_OLD_SEED))
-        initial = softmax(draw.rand(states) - 0.5, warm)
-        transition = permutation_mixture(states, states, mix, draw)
-        emission = softmax(draw.rand(states, vocab) - 0.5, cold)
+        draw = np.random.RandomState(as_seed(seed, at_most=permutations.MAX_OLD_SEED))
+        initial = permutations.softmax(draw.rand(states) - 0.5, warm)
+        transition = permutations.mixture(states, states, mix, draw)
+        emission = permutations.softmax(draw.rand(states, vocab) - 0.5, cold)
         return cls._from_numpy(initial, transition, emission, length, device)
 
     @classmethod
@@ -372,70 +370,6 @@ class HMM:
         )
         raise_if_impossible(smoothed.log_evidence, "what is shown")
         return smoothed.log_probs
-
-
-def as_soft_tokens(
-    vectors: Numbers, states: int, *, device: torch.device | str | None = None
-) -> Float[Tensor, "batch t states"]:
-    """Finite nonnegative vectors in place of tokens."""
-    soft = as_floats(
-        "vectors",
-        vectors,
-        shape=(None, None, states),
-        meaning=f"[batch, t, {states}], one entry for each of the {states} states",
-        device=device,
-    )
-    if soft.shape[1] == 0:
-        raise UserError("vectors has no soft tokens: the sequence has length 0")
-    if (soft < 0).any():
-        where = torch.nonzero(soft < 0)[0].tolist()
-        raise UserError(
-            f"vectors{where} is {soft[tuple(where)].item()}; soft tokens must not be negative"
-        )
-    return soft
-
-
-def at_position(
-    messages: Float[Tensor, "batch t states"], at: Count | None
-) -> Float[Tensor, "batch positions states"]:
-    """The messages at position `at` alone, all of them when it is None."""
-    if at is None:
-        return messages
-    at, positions = as_count("at", at, at_least=None), messages.shape[1]
-    if not 0 <= at < positions:
-        raise UserError(f"at is {at}; the input has positions 0 to {positions - 1}")
-    return messages[:, at : at + 1]
-
-
-def permutation_mixture(
-    states: Count, permutations: Count, temperature: Number, draw: np.random.RandomState
-) -> np.ndarray:
-    """Σ_i m_i P_i with m = softmax(logits / temperature) and P_i random permutations."""
-    states, permutations = as_size("states", states), as_size("permutations", permutations)
-    check_can("draw", draw, "rand", "permutation")
-    check_room("the transition matrix", states, states)
-    weights = softmax(draw.rand(permutations) - 0.5, temperature)
-    transition = np.zeros((states, states))
-    for weight in weights:
-        transition += weight * np.eye(states)[draw.permutation(states)]
-    return transition
-
-
-def softmax(logits: np.ndarray, temperature: Number) -> np.ndarray:
-    """exp(logits / temperature), normalised along the last dimension."""
-    temperature = as_number("temperature", temperature, above=0)
-    values = as_floats("logits", logits).numpy()
-    if values.ndim == 0 or values.shape[-1] == 0:
-        raise UserError("logits has no outcomes: its last dimension is empty")
-    with np.errstate(over="ignore"):  # a difference that is infinitely large weighs 0
-        scaled = np.exp((values - values.max(-1, keepdims=True)) / temperature)
-    return scaled / scaled.sum(-1, keepdims=True)
-
-
-def as_temperatures(initial: Number, transition: Number, emission: Number) -> list[float]:
-    """The temperatures of π, A and W."""
-    given = {"initial": initial, "transition": transition, "emission": emission}
-    return [as_number(f"{name}_temperature", value, above=0) for name, value in given.items()]
 
 
 def _as_sizes(states: Count, vocab: Count) -> tuple[int, int]:

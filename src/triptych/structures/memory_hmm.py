@@ -54,16 +54,9 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
-from triptych.structures import chain, smoothing
-from triptych.structures.hmm import (
-    HMM,
-    MAX_OLD_SEED,
-    as_soft_tokens,
-    as_temperatures,
-    at_position,
-    permutation_mixture,
-    softmax,
-)
+from triptych.structures import chain, permutations, smoothing
+from triptych.structures.hmm import HMM
+from triptych.structures.soft_tokens import as_soft_tokens, at_position
 
 MAX_CELLS = 32  # the law of the memory has one dimension per cell
 _ROWS_AT_ONCE = 2**22  # rows x assignments x positions of one block
@@ -104,22 +97,21 @@ class MemoryHMM:
     length: int
 
     def __post_init__(self) -> None:
-        meaning = "[values, cells, syntax, vocab]"
+        meaning = "[values, cells, syntax, vocab], none of them 0"
         emission = as_distributions("emission", self.emission, shape=(None,) * 4, meaning=meaning)
-        values, cells, syntax, vocab = emission.shape
-        for name, size in (("values", values), ("cells", cells), ("syntax", syntax)):
-            as_size(f"the number of {name} in emission", size)
+        values, cells, syntax, _ = emission.shape
+        if not emission.numel():
+            raise UserError(f"emission has shape {tuple(emission.shape)}; it must be {meaning}")
         tensors = {"emission": emission}
         for name, shape in (
             ("memory", (values,) * cells),
             ("initial", (cells * syntax,)),
             ("transition", (cells * syntax,) * 2),
         ):
-            because = f"{shape}, as an emission of shape {(values, cells, syntax, vocab)} needs"
+            because = f"{shape}, as an emission of shape {tuple(emission.shape)} needs"
             tensors[name] = as_floats(name, getattr(self, name), shape=shape, meaning=because)
-        check_distributions("memory", tensors["memory"].reshape(-1))
-        check_distributions("initial", tensors["initial"])
-        check_distributions("transition", tensors["transition"])
+            rows = tensors[name].reshape(-1) if name == "memory" else tensors[name]
+            check_distributions(name, rows)
         check_same_device(**tensors)
         set_fields(self, **tensors, length=as_size("length", self.length))
 
@@ -176,11 +168,10 @@ class MemoryHMM:
         device: torch.device | str = "cpu",
     ) -> "MemoryHMM":
         """Every law drawn from a flat Dirichlet; the memory's joint law too."""
-        values, cells = as_size("values", values), as_size("cells", cells)
+        values = as_size("values", values)
+        cells = as_count("cells", cells, at_least=1, at_most=MAX_CELLS)
         syntax, vocab = as_size("syntax", syntax), as_size("vocab", vocab)
         length, device = as_size("length", length), as_device(device)
-        if cells > MAX_CELLS:
-            raise UserError(f"cells is {cells}; a memory has at most {MAX_CELLS} cells")
         hidden = cells * syntax
         check_room("the law of the memory", *[values] * cells)
         check_room("the transition matrix", hidden, hidden)
@@ -218,14 +209,14 @@ class MemoryHMM:
         device = as_device(device)
         check_room("the transition matrix", hidden, hidden)
         check_room("the emission", values, hidden, vocab)
-        warm, mix, cold = as_temperatures(
+        warm, mix, cold = permutations.as_temperatures(
             initial_temperature, transition_temperature, emission_temperature
         )
-        draw = np.random.RandomState(as_seed(seed, at_most=MAX_OLD_SEED))
-        memory = softmax(draw.rand(values) - 0.5, warm)
-        initial = softmax(draw.rand(hidden) - 0.5, warm)
-        transition = permutation_mixture(hidden, values * hidden, mix, draw)
-        emission = softmax(draw.rand(values, 1, hidden, vocab) - 0.5, cold)
+        draw = np.random.RandomState(as_seed(seed, at_most=permutations.MAX_OLD_SEED))
+        memory = permutations.softmax(draw.rand(values) - 0.5, warm)
+        initial = permutations.softmax(draw.rand(hidden) - 0.5, warm)
+        transition = permutations.mixture(hidden, values * hidden, mix, draw)
+        emission = permutations.softmax(draw.rand(values, 1, hidden, vocab) - 0.5, cold)
         parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
         return cls(*parts, length=length)
 
@@ -373,7 +364,7 @@ class MemoryHMM:
     def _as_vectors(self, vectors: Numbers, width: int) -> Float[Tensor, "*batch width"]:
         """Vectors of `width` numbers, in any number of rows; gradients pass."""
         given = as_floats("vectors", vectors, device=self.device)
-        if given.ndim == 0 or given.shape[-1] != width:
+        if given.shape[-1:] != (width,):
             raise UserError(f"vectors has shape {tuple(given.shape)}; its last must be {width}")
         return given
 

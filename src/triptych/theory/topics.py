@@ -196,23 +196,31 @@ def optimum(
     return weight
 
 
+def printed_ridge_limit(setting: Setting) -> Float[Tensor, "V V"]:
+    """The matrix that Theorem 2.1.2 prints, the least of the family of Lemma 2.1.1.
+
+    Row i costs (c₁ + c₂ u)² + (T - 1) v u² + v (u + c₃/v)², least at u = -(c₁c₂ + c₃)/(c₂² + Tv);
+    the mask's row has u = 0. It is an optimum for every τ; the least of all optima for τ < T.
+    """
+    c1, c2, c3 = setting.constants
+    best = -(c1 * c2 + c3) / (c2**2 + setting.vocab - 1)
+    u = torch.full((setting.vocab,), best, dtype=torch.float64)
+    u[-1] = 0.0
+    return optimum(setting, u)
+
+
 def ridge_limit(setting: Setting) -> Float[Tensor, "V V"]:
     """The optimum of least norm, which vanishing L2 picks: the closed form of Theorem 2.1.2.
 
-    Row i costs (c₁ + c₂ u)² + (T - 1) v u² + v (u + c₃/v)², least at u = -(c₁c₂ + c₃)/(c₂² + Tv);
-    the mask's row has u = 0. With τ = T > 1 there is one document and many more optima than the
-    theorem's family has, and the least of them is another: that is refused.
+    With τ = T > 1 there is one document and many more optima than the theorem's family has, and
+    the least of them is another: that is refused.
     """
     if setting.drawn == setting.topics > 1:
         raise UserError(
             f"drawn is {setting.drawn}, all of the topics: every document is the same, and the "
             "closed form holds for fewer topics only (ridge computes the optimum of any setting)"
         )
-    c1, c2, c3 = setting.constants
-    best = -(c1 * c2 + c3) / (c2**2 + setting.vocab - 1)
-    u = torch.full((setting.vocab,), best, dtype=torch.float64)
-    u[-1] = 0.0
-    return optimum(setting, u)
+    return printed_ridge_limit(setting)
 
 
 def ridge(setting: Setting, penalty: Number) -> Float[Tensor, "V V"]:
