@@ -1,11 +1,13 @@
 import itertools
 import math
+from fractions import Fraction
 
 import pytest
 import torch
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
+from triptych.core.validation import UserError
 from triptych.structures.cfg import CFG, examples
 from triptych.structures.dyck import Dyck
 
@@ -97,6 +99,114 @@ def test_long_strings_do_not_underflow():
     total = rare.log_prob(tokens).item() + rare._spans[:, 0].logsumexp(0).item()
     assert total == pytest.approx(wanted, rel=1e-10)
     assert rare.next_token_log_probs(tokens[:, :119]).exp()[0, 0].item() > 0
+
+
+# ------------------------------------------------------------------ rare words and ends
+
+
+def rare_end(p):
+    """Strings a and aa; a alone, that is an end after one word, has probability p."""
+    return {"S": {"a": p, ("A", "A"): 1 - p}, "A": {"a": 1.0}}
+
+
+def rare_everything(p):
+    """Strings of 1 to 4 words, in which ends, splits and the word b are all rare."""
+    return {
+        "S": {"a": p, ("A", "T"): 1 - 2 * p, ("S", "S"): p},
+        "T": {("A", "A"): 1 - p, ("T", "S"): p},
+        "A": {"a": 1 - p, "b": p},
+    }
+
+
+def log_fraction(x):
+    """log of a fraction of any size, to the last digits."""
+    if x == 0:
+        return -math.inf
+    bits = x.numerator.bit_length() - x.denominator.bit_length()
+    return math.log(x / Fraction(2) ** bits) + bits * math.log(2)
+
+
+def exact_strings(rules, length):
+    """Every padded string with its exact probability, by expanding rules in fractions."""
+    cfg = CFG.from_rules(rules, length)
+    names, words = list(rules), cfg.word_names
+
+    def expand(symbol, budget):
+        found = {}
+        for right, p in rules[symbol].items():
+            if isinstance(right, str):
+                found[words.index(right),] = found.get((words.index(right),), 0) + Fraction(p)
+            elif budget > 1:
+                for x, q in expand(right[0], budget - 1).items():
+                    for y, r in expand(right[1], budget - len(x)).items():
+                        found[x + y] = found.get(x + y, 0) + Fraction(p) * q * r
+        return found
+
+    strings = expand(names[0], length)
+    total = sum(strings.values())
+    pad = (cfg.end_token,)
+    return cfg, {x + pad * (length - len(x)): p / total for x, p in strings.items()}
+
+
+def worst(got, wanted):
+    """Largest difference of logarithms, which is a relative error of probabilities.
+
+    Below 1e-300 it is counted in units of the logarithm itself, whose own rounding grows.
+    """
+    pairs = [(g, w) for g, w in zip(got, wanted, strict=True) if g != w]
+    return max((abs(g - w) / max(1.0, -w / 700) for g, w in pairs), default=0.0)
+
+
+@pytest.mark.parametrize("p", [0.3, 1e-12, 1e-18, 1e-100, 1e-200, 1e-300])
+@pytest.mark.parametrize("rules", [rare_end, rare_everything])
+def test_rare_words_and_ends_against_fractions(rules, p):
+    """Probabilities down to p^4, far below the smallest float, in every conditional."""
+    length = 2 if rules is rare_end else 4
+    cfg, strings = exact_strings(rules(p), length)
+    support = torch.tensor(list(strings))
+    wanted = [log_fraction(q) for q in strings.values()]
+    assert worst(cfg.log_prob(support).tolist(), wanted) < 1e-12
+    for t in range(length):
+        for prefix in {x[:t] for x in strings}:
+            fitting = {x: q for x, q in strings.items() if x[:t] == prefix}
+            mass = sum(fitting.values())
+            law = [
+                log_fraction(sum(q for x, q in fitting.items() if x[t] == token) / mass)
+                for token in range(cfg.vocab_size)
+            ]
+            rows = torch.tensor([prefix]).long().reshape(1, t)
+            assert worst(cfg.next_token_log_probs(rows)[0].tolist(), law) < 1e-12
+    for hidden in itertools.product([False, True], repeat=length):
+        for shown in strings:
+            fitting = {
+                x: q
+                for x, q in strings.items()
+                if all(h or x[i] == shown[i] for i, h in enumerate(hidden))
+            }
+            mass = sum(fitting.values())
+            got = cfg.masked_log_probs(torch.tensor([shown]), torch.tensor([hidden]))[0]
+            for i in range(length):
+                law = [
+                    log_fraction(sum(q for x, q in fitting.items() if x[i] == token) / mass)
+                    for token in range(cfg.vocab_size)
+                ]
+                assert worst(got[i].tolist(), law) < 1e-12
+
+
+def test_a_rare_end_worked_value():
+    """p(end | a) = p to rounding, since p(a) = p and p(aa) = 1 - p."""
+    for p in (1e-12, 1e-18, 1e-300):
+        cfg = CFG.from_rules(rare_end(p), length=2)
+        law = cfg.next_token_log_probs(torch.tensor([[0]])).exp()[0]
+        assert law.tolist() == pytest.approx([1 - p, p], rel=1e-12)
+
+
+def test_text_reads_tokens_of_the_grammar_only():
+    cfg = examples()["two words"]
+    assert cfg.text(torch.tensor([[0, 1, 2, 2]])) == ["a b"]
+    for token in (-1, 3):
+        with pytest.raises(UserError, match=f"token {token} at row 0, position 0 is outside 0..2"):
+            cfg.text(torch.tensor([[token]]))
 
 
 def test_bad_input_is_explained():

@@ -43,7 +43,7 @@ def test_rows_of_the_optima(gather):
         assert row["from_least_norm"] > 0.1  # the start is remembered where the loss is flat
         assert (row["distance"] < 1e-9) == (row["drawn"] < 3)
         setting = Setting(3, row["words"], row["drawn"])
-        off = topics.ridge(setting, 1e-4) - topics.ridge_limit(setting)
+        off = topics.ridge(setting, 1e-4) - topics.printed_ridge_limit(setting)
         at = row["penalties"].index(1e-4)
         assert row["ridge_errors"][at] == pytest.approx(float(off.abs().max()))
         assert row["c1"] == pytest.approx(setting.constants[0])

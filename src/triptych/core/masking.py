@@ -13,7 +13,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Rng
-from triptych.core.validation import check_probability
+from triptych.core.validation import (
+    Count,
+    Number,
+    Tokens,
+    as_integers,
+    as_probability,
+    as_size,
+    check_can,
+)
 
 
 class Corrupted(NamedTuple):
@@ -24,25 +32,34 @@ class Corrupted(NamedTuple):
 
 
 def corrupt(
-    tokens: Int[Tensor, "batch length"],
+    tokens: Tokens,
     rng: Rng,
     *,
-    words: int,
-    mask_token: int,
-    p_m: float,
-    p_c: float = 0.1,
-    p_r: float = 0.1,
+    words: Count,
+    mask_token: Count,
+    p_m: Number,
+    p_c: Number = 0.1,
+    p_r: Number = 0.1,
 ) -> Corrupted:
     """Select, then keep, replace or mask, independently at every position.
 
     `words`: random replacements are uniform on 0..words-1, special tokens excluded.
     """
-    for name, value in (("p_m", p_m), ("p_c", p_c), ("p_r", p_r), ("p_c + p_r", p_c + p_r)):
-        check_probability(name, value)
-    law = _fates(words, p_m, p_c, p_r, tokens.device)
+    tokens = as_integers("tokens", tokens, dimensions=2)
+    check_can("rng", rng, "categorical")
+    words, mask_token = as_size("words", words), as_size("mask_token", mask_token, at_least=0)
+    law = _fates(words, *as_rates(p_m, p_c, p_r), tokens.device)
     fate = rng.categorical(law, torch.zeros_like(tokens))
     seen = torch.where(fate == 2, mask_token, torch.where(fate > 2, fate - 3, tokens))
     return Corrupted(seen, fate > 0)
+
+
+def as_rates(p_m: Number, p_c: Number, p_r: Number) -> tuple[float, float, float]:
+    """The probabilities of being selected, and then of being kept and replaced."""
+    rates = (("p_m", p_m), ("p_c", p_c), ("p_r", p_r))
+    selected, kept, replaced = (as_probability(name, value) for name, value in rates)
+    as_probability("p_c + p_r", kept + replaced)
+    return selected, kept, replaced
 
 
 @functools.lru_cache(maxsize=16)

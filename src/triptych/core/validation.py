@@ -1,98 +1,206 @@
-"""Bad input becomes a sentence that a user can act on: what was given, what is needed, where."""
+"""The entrance: what a user hands over comes back clean, or is refused in one sentence.
+
+Every `as_...` function takes what the user gave and returns the value to compute with. A public
+function calls it once, in its first lines:
+
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
+
+What cannot be used raises `UserError`: what was given, what is needed, where. The names of types
+say what a user may pass:
+
+    Count    a whole number: an int, a numpy integer, a tensor of one integer; 2.0 and True are not
+    Number   a real number: a float or an int, a numpy number, a tensor of one number
+    Tokens   full sequences, one per row: an integer tensor or numpy array, or a list of lists
+    Prefix   the same for the first tokens of sequences
+    Hidden   True where a token is not shown: a bool tensor or numpy array, or a list of lists
+    Numbers  numbers in any shape: a tensor or numpy array, or nested lists
+
+One sequence is passed as one row, [[0, 1, 1]]. A list [0, 1, 1] is refused: the answer would have
+a dimension that the question has not. The fields of a dataclass are annotated by what they hold
+after the check; its constructor takes lists and numpy arrays in place of tensors as well.
+
+The `check_...` functions return nothing: they look at tensors that our own code made.
+"""
 
 import dataclasses
-from typing import TypeVar
+import math
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 from torch import Tensor
 
-ROW_SUM_TOLERANCE = 1e-8
+# Callers import all of the entrance from here; `arrays` and `scalars` hold parts of it.
+from triptych.core.arrays import (  # noqa: F401
+    ROW_SUM_TOLERANCE,
+    Numbers,
+    as_bool_mask,
+    as_distributions,
+    as_floats,
+    as_integers,
+    as_positions,
+    check_distributions,
+    check_floats,
+)
+from triptych.core.scalars import (  # noqa: F401
+    MAX_SIZE,
+    Count,
+    Number,
+    UserError,
+    as_count,
+    as_device,
+    as_end_token,
+    as_flag,
+    as_list,
+    as_number,
+    as_probability,
+    as_seed,
+    as_size,
+    as_text,
+    check_callable,
+    check_can,
+    shown,
+)
+
+Tokens = Integer[Tensor, "batch length"] | Integer[np.ndarray, "batch length"] | Sequence[Any]
+Prefix = Integer[Tensor, "batch t"] | Integer[np.ndarray, "batch t"] | Sequence[Any]
+Hidden = Bool[Tensor, "batch length"] | Bool[np.ndarray, "batch length"] | Sequence[Any]
+
+MAX_ENTRIES = 2**33  # of one tensor that we make: 64 GiB of float64
 
 DataclassT = TypeVar("DataclassT")
-
-
-class UserError(ValueError):
-    """A user's mistake, in one sentence: what was given, what is needed, where."""
 
 
 class ImpossibleEvidence(UserError):
     """A conditional was asked for given something of probability zero."""
 
 
-def check_floats(name: str, values: Tensor) -> None:
-    """`values` are finite float64."""
-    if values.dtype != torch.float64:
-        raise ValueError(
-            f"{name} has dtype {values.dtype}; exact inference needs float64: pass {name}.double()"
-        )
-    if not torch.isfinite(values).all():
-        where = tuple(torch.nonzero(~torch.isfinite(values))[0].tolist())
-        raise ValueError(f"{name}{list(where)} is {values[where].item()}; it must be finite")
+# ------------------------------------------------------------------ sequences of tokens
 
 
-def check_distributions(name: str, probs: Float[Tensor, "*rows outcomes"]) -> None:
-    """Every row of `probs` is a probability vector."""
-    check_floats(name, probs)
-    if probs.shape[-1] == 0:
-        raise ValueError(f"{name} has no outcomes: its last dimension is empty")
-    if (probs < 0).any():
-        where = tuple(torch.nonzero(probs < 0)[0].tolist())
-        raise ValueError(f"{name}{list(where)} is {probs[where].item()}; it must not be negative")
-    off = (probs.sum(-1) - 1).abs()
-    if (off > ROW_SUM_TOLERANCE).any():
-        row = tuple(torch.nonzero(off > ROW_SUM_TOLERANCE)[0].tolist()) if off.ndim else ()
-        at = f"{name}{list(row)}" if row else name
-        raise ValueError(
-            f"{at} sums to {probs[row].sum().item():.10g}; each row must sum to 1 "
-            f"(rows are the last dimension, so {name}[i, j] is the probability of j given i)"
+def as_tokens(
+    tokens: Tokens,
+    vocab_size: int,
+    *,
+    length: int | None = None,
+    hidden: Bool[Tensor, "batch t"] | None = None,
+    name: str = "tokens",
+    device: torch.device | str | None = None,
+) -> Int[Tensor, "batch t"]:
+    """An int64 tensor of rows of tokens in 0..vocab_size-1, of `length` tokens if that is given.
+
+    Where `hidden` is True a token may be anything. Lists and numpy arrays become a tensor on
+    `device`; a tensor that is elsewhere is refused.
+    """
+    rows = as_integers(name, tokens, dimensions=2, device=device)
+    if length is not None and rows.shape[1] != length:
+        raise UserError(
+            f"{name} have length {rows.shape[1]}; this structure has length {length} "
+            "(for another length, make another structure)"
         )
+    _check_range(rows, vocab_size, hidden)
+    return rows
+
+
+def as_masked(
+    tokens: Tokens,
+    hidden: Hidden,
+    vocab_size: int,
+    *,
+    length: int | None = None,
+    device: torch.device | str | None = None,
+) -> tuple[Int[Tensor, "batch t"], Bool[Tensor, "batch t"]]:
+    """`as_tokens` of the tokens that are shown, and the positions that are not."""
+    rows = as_integers("tokens", tokens, dimensions=2, device=device)
+    mask = as_bool_mask("hidden", hidden, device=device)
+    if mask.shape != rows.shape:
+        raise UserError(
+            f"hidden has shape {tuple(mask.shape)} and tokens {tuple(rows.shape)}; "
+            "they must be equal: hidden is True where a token is not shown"
+        )
+    return as_tokens(rows, vocab_size, length=length, hidden=mask), mask
+
+
+def as_prefix(
+    prefix: Prefix,
+    vocab_size: int,
+    length: int | None = None,
+    *,
+    device: torch.device | str | None = None,
+) -> Int[Tensor, "batch t"]:
+    """`as_tokens`, and where sequences have a length there is a next position to predict."""
+    rows = as_integers("prefix", prefix, dimensions=2, device=device)
+    if length is not None and rows.shape[1] >= length:
+        raise UserError(
+            f"the prefix has {rows.shape[1]} tokens; this structure has length {length}, "
+            "so no token follows it"
+        )
+    _check_range(rows, vocab_size, None)
+    return rows
+
+
+def _check_range(
+    tokens: Int[Tensor, "batch t"], vocab_size: int, hidden: Bool[Tensor, "batch t"] | None
+) -> None:
+    read = tokens if hidden is None else tokens.masked_fill(hidden, 0)
+    if read.numel() == 0:
+        return
+    lowest, highest = (int(end) for end in read.aminmax())
+    if lowest < 0 or highest >= vocab_size:
+        bad = (read < 0) | (read >= vocab_size)
+        row, position = torch.nonzero(bad)[0].tolist()
+        raise UserError(
+            f"token {int(tokens[row, position])} at row {row}, position {position} is outside "
+            f"0..{vocab_size - 1}; to hide a token, pass hidden=True there"
+        )
+
+
+# ------------------------------------------------------------------ tensors of our own code
 
 
 def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], because: str) -> None:
     if tuple(tensor.shape) != expected:
-        raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}; {because} needs shape {expected}"
-        )
+        raise UserError(f"{name} has shape {tuple(tensor.shape)}; {because} needs shape {expected}")
 
 
 def check_integers(name: str, values: Tensor, *, dimensions: int) -> None:
     """`values` is an integer tensor with this many dimensions."""
     if not isinstance(values, Tensor):
-        raise ValueError(f"{name} is a {type(values).__name__}; pass torch.tensor({name})")
-    if values.dtype not in (torch.int64, torch.int32):
-        raise ValueError(f"{name} has dtype {values.dtype}; pass {name}.long()")
-    if values.ndim != dimensions:
-        raise ValueError(
-            f"{name} has shape {tuple(values.shape)}; it needs {dimensions} dimensions"
-            + (" (batch, length): pass one row as x[None]" if dimensions == 2 else "")
-        )
+        raise UserError(f"{name} is a {type(values).__name__}; pass torch.tensor({name})")
+    as_integers(name, values, dimensions=dimensions)
 
 
 def check_dimensions(name: str, values: Tensor, dimensions: int, meaning: str) -> None:
     """`values` is a tensor with this many dimensions."""
     if not isinstance(values, Tensor):
-        raise ValueError(f"{name} is a {type(values).__name__}; it must be a tensor of {meaning}")
+        raise UserError(f"{name} is a {type(values).__name__}; it must be a tensor of {meaning}")
     if values.ndim != dimensions:
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be of shape {meaning}")
+        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be of shape {meaning}")
 
 
-def check_count(name: str, value: int, *, at_least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ValueError(f"{name} is {value!r}; it must be a whole number")
-    if value < at_least:
-        raise ValueError(f"{name} is {value}; it must be at least {at_least}")
+def check_count(name: str, value: Count, *, at_least: int) -> None:
+    as_count(name, value, at_least=at_least)
 
 
-def check_probability(name: str, value: float) -> None:
-    if not 0.0 <= value <= 1.0:
-        raise ValueError(f"{name} is {value}; it must be a probability, between 0 and 1")
+def check_probability(name: str, value: Number) -> None:
+    as_probability(name, value)
+
+
+def check_room(what: str, *shape: int) -> None:
+    """A tensor of this shape can be made."""
+    if math.prod(shape) > MAX_ENTRIES:
+        raise UserError(
+            f"{what} would have {' x '.join(map(str, shape))} entries; at most {MAX_ENTRIES} fit"
+        )
 
 
 def check_same_device(**tensors: Tensor) -> None:
     devices = {name: tensor.device for name, tensor in tensors.items()}
     if len(set(devices.values())) > 1:
-        raise ValueError(
+        raise UserError(
             "all tensors of a structure must be on one device; given "
             + ", ".join(f"{name} on {device}" for name, device in devices.items())
         )
@@ -105,25 +213,10 @@ def check_tokens(
 ) -> None:
     """Shown tokens lie in 0..vocab_size-1; a hidden position may hold anything."""
     check_integers("tokens", tokens, dimensions=2)
-    if hidden is not None and (not isinstance(hidden, Tensor) or hidden.dtype != torch.bool):
-        kind = hidden.dtype if isinstance(hidden, Tensor) else type(hidden).__name__
-        raise ValueError(f"hidden is {kind}; it must be a bool tensor, True where not shown")
-    if hidden is not None and hidden.shape != tokens.shape:
-        raise ValueError(
-            f"hidden has shape {tuple(hidden.shape)} and tokens {tuple(tokens.shape)}; "
-            "they must be equal: hidden is True where a token is not shown"
-        )
-    shown = tokens if hidden is None else tokens.masked_fill(hidden, 0)
-    if shown.numel() == 0:
-        return
-    lowest, highest = shown.aminmax()
-    if lowest < 0 or highest >= vocab_size:
-        bad = (shown < 0) | (shown >= vocab_size)
-        row, position = torch.nonzero(bad)[0].tolist()
-        raise ValueError(
-            f"token {int(tokens[row, position])} at row {row}, position {position} is outside "
-            f"0..{vocab_size - 1}; to hide a token, pass hidden=True there"
-        )
+    if hidden is None:
+        as_tokens(tokens, vocab_size)
+    else:
+        as_masked(tokens, hidden, vocab_size)
 
 
 def check_sequences(
@@ -133,22 +226,17 @@ def check_sequences(
     hidden: Bool[Tensor, "batch t"] | None = None,
 ) -> None:
     """`check_tokens`, and every row has the structure's full length."""
-    if tokens.shape[1] != length:
-        raise ValueError(
-            f"tokens have length {tokens.shape[1]}; this structure has length {length} "
-            "(for another length, make another structure)"
-        )
-    check_tokens(tokens, vocab_size, hidden)
+    check_integers("tokens", tokens, dimensions=2)
+    if hidden is None:
+        as_tokens(tokens, vocab_size, length=length)
+    else:
+        as_masked(tokens, hidden, vocab_size, length=length)
 
 
 def check_prefix(prefix: Int[Tensor, "batch t"], vocab_size: int, length: int) -> None:
     """`check_tokens`, and there is a next position to predict."""
-    if prefix.shape[1] >= length:
-        raise ValueError(
-            f"the prefix has {prefix.shape[1]} tokens; this structure has length {length}, "
-            "so no token follows it"
-        )
-    check_tokens(prefix, vocab_size)
+    check_integers("prefix", prefix, dimensions=2)
+    as_prefix(prefix, vocab_size, length)
 
 
 def raise_if_impossible(log_evidence: Float[Tensor, " batch"], what: str) -> None:
@@ -162,8 +250,15 @@ def raise_if_impossible(log_evidence: Float[Tensor, " batch"], what: str) -> Non
         )
 
 
+def set_fields(structure: object, **fields: object) -> None:
+    """Put checked values in place of what a frozen dataclass was given; for `__post_init__`."""
+    for name, value in fields.items():
+        object.__setattr__(structure, name, value)
+
+
 def moved_to(structure: DataclassT, device: torch.device | str) -> DataclassT:
     """A copy of a dataclass with every tensor field on `device`."""
+    device = as_device(device)
     fields = dataclasses.fields(structure)  # pyright: ignore[reportArgumentType]
     tensors = {
         field.name: value.to(device)

@@ -12,30 +12,44 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.core.validation import check_count
+from triptych.core.validation import (
+    Count,
+    Number,
+    Numbers,
+    UserError,
+    as_floats,
+    as_probability,
+    as_size,
+    as_text,
+    check_room,
+)
 
 OPEN, CLOSE, END = 0, 1, 2
 
 
-def free_moves(max_depth: int, q: float) -> Float[Tensor, "depths 3"]:
+def free_moves(max_depth: Count, q: Number) -> Float[Tensor, "depths 3"]:
     """Open at depth 0, close at the largest depth, else open with probability q."""
-    check_count("max_depth", max_depth, at_least=1)
+    max_depth, q = as_size("max_depth", max_depth), as_probability("q", q, strictly=True)
     moves = torch.tensor([[q, 1 - q, 0.0]], dtype=torch.float64).repeat(max_depth + 1, 1)
     moves[0] = torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64)
     moves[-1] = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
     return moves
 
 
-def conditioned(
-    weights: Float[Tensor, "length depths 3"], final: Float[Tensor, " depths"], on: str
-) -> Float[Tensor, "length depths 3"]:
+def conditioned(weights: Numbers, final: Numbers, on: str) -> Float[Tensor, "length depths 3"]:
     """Moves of the walk conditioned on its end: moves ∝ weight × what can still happen.
 
     ahead_t(d) = Σ_move weight(t, d, move) ahead_{t+1}(d after the move), ahead_N = final;
     ending is final at once, so its weight stands alone.
     """
+    weights = as_floats("weights", weights, shape=(None, None, 3), meaning="[length, depths, 3]")
+    final = as_floats("final", final, shape=(weights.shape[1],), meaning="[depths], as weights has")
+    as_size("the number of positions in weights", len(weights))
+    as_text("on", on)
+    if (weights < 0).any() or (final < 0).any():
+        raise UserError("weights and final must not be negative")
     # A depth from which the end cannot be reached is never visited; any legal move will do.
-    moves = free_moves(weights.shape[1] - 1, 0.0).expand_as(weights).clone()
+    moves = free_moves(weights.shape[1] - 1, 0.5).expand_as(weights).clone()
     ahead, nowhere = final.log(), torch.full((1,), -torch.inf, dtype=final.dtype)
     for t in range(len(weights) - 1, -1, -1):
         opened, closed = torch.cat([ahead[1:], nowhere]), torch.cat([nowhere, ahead[:-1]])
@@ -44,21 +58,26 @@ def conditioned(
         reached = ~torch.isneginf(ahead)
         moves[t, reached] = (joint - ahead[:, None])[reached].exp()
     if torch.isneginf(ahead[0]):
-        raise ValueError(f"no balanced string of this depth has {on}")
+        raise UserError(f"no balanced string of this depth has {on}: final is never reached")
     return moves
 
 
-def depth_for(length: int, max_depth: int | None) -> int:
+def depth_for(length: Count, max_depth: Count | None) -> int:
+    """The largest depth of balanced strings of this length, or the bound if that is smaller."""
+    length = as_size("length", length, at_least=0)
     if length < 2 or length % 2:
-        raise ValueError(f"length is {length}; balanced strings have a positive even length")
-    return min(length // 2, max_depth) if max_depth is not None else length // 2
+        raise UserError(f"length is {length}; balanced strings have a positive even length")
+    return length // 2 if max_depth is None else min(length // 2, as_size("max_depth", max_depth))
 
 
-def equal_types(types: int) -> Float[Tensor, " types"]:
-    check_count("types", types, at_least=1)
+def equal_types(types: Count) -> Float[Tensor, " types"]:
+    types = as_size("types", types)
     return torch.full((types,), 1.0 / types, dtype=torch.float64)
 
 
-def check_open_probability(q: float) -> None:
-    if not 0 < q < 1:
-        raise ValueError(f"q is {q}; it must lie strictly between 0 and 1")
+def repeated(step: Numbers, length: Count) -> Float[Tensor, "length depths 3"]:
+    """The same moves at every position."""
+    moves = as_floats("step", step, shape=(None, 3), meaning="[depths, 3]")
+    length = as_size("length", length)
+    check_room("the table of moves", length, *moves.shape)
+    return moves.expand(length, -1, -1).clone()

@@ -4,8 +4,12 @@
 
 The law is the grammar's, conditioned on strings of at most `length` words; the end token pads.
 The inside probabilities I[i, n, A] = p(A derives the evidence at positions i .. i+n-1), where a
-hidden word is any word, give the probability of whatever is shown, and the gradient of its
-logarithm is every marginal at once: the outside pass is automatic differentiation.
+hidden word is any word, give the probability of whatever is shown. The outside probabilities
+O[i, n, A] = p(the evidence elsewhere, and A at positions i .. i+n-1) give every marginal at once:
+
+    p(word a at i, evidence) = Σ_A O[i, 1, A] terminal[A, a]       p(n words, evidence) = I[0, n, S]
+
+All of it in log-space, so that the conditional of a rare word or a rare end has all its digits.
 
 Notation
 --------
@@ -15,6 +19,7 @@ A, B, C   symbols, the first is the start     a   words     end token = words
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,18 +29,28 @@ from triptych.core.logspace import with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
     ROW_SUM_TOLERANCE,
-    check_count,
-    check_dimensions,
-    check_floats,
-    check_prefix,
+    Count,
+    Hidden,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_device,
+    as_floats,
+    as_list,
+    as_masked,
+    as_number,
+    as_prefix,
+    as_size,
+    as_text,
+    as_tokens,
+    check_can,
+    check_room,
     check_same_device,
-    check_sequences,
-    check_shape,
     moved_to,
     raise_if_impossible,
+    set_fields,
 )
-
-LOG_ZERO = -1e200  # log 0 as a number: sums of it stay far below every real log-probability
 
 Rules = Mapping[str, Mapping[str | tuple[str, str], float]]
 
@@ -54,36 +69,49 @@ class CFG:
     word_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_dimensions("terminal", self.terminal, 2, "[symbols, words]")
-        symbols, words = self.terminal.shape
-        check_shape("binary", self.binary, (symbols,) * 3, f"a grammar of {symbols} symbols")
-        check_floats("binary", self.binary)
-        check_floats("terminal", self.terminal)
-        check_same_device(binary=self.binary, terminal=self.terminal)
-        check_count("length", self.length, at_least=1)
-        if (self.binary < 0).any() or (self.terminal < 0).any():
-            raise ValueError("a rule has a negative probability")
-        total = self.binary.sum((1, 2)) + self.terminal.sum(1)
+        terminal = as_floats(
+            "terminal", self.terminal, shape=(None, None), meaning="[symbols, words]"
+        )
+        symbols, words = terminal.shape
+        wanted = f"{(symbols,) * 3}, since terminal has {symbols} symbols"
+        binary = as_floats("binary", self.binary, shape=(symbols,) * 3, meaning=wanted)
+        check_same_device(binary=binary, terminal=terminal)
+        length = as_size("length", self.length)
+        set_fields(self, binary=binary, terminal=terminal, length=length)
+        if not symbols:
+            raise UserError("terminal has no rows: a grammar needs at least its start symbol")
+        if (binary < 0).any() or (terminal < 0).any():
+            raise UserError("binary or terminal gives a rule a negative probability")
+        total = binary.sum((1, 2)) + terminal.sum(1)
         if ((total - 1).abs() > ROW_SUM_TOLERANCE).any():
             worst = int((total - 1).abs().argmax())
-            raise ValueError(
+            raise UserError(
                 f"the rules of symbol {worst} have total probability {total[worst].item():.10g}; "
-                "the rules of each symbol must sum to 1"
+                "the rules of each symbol, binary and terminal together, must sum to 1"
             )
+        names = as_list("word_names", self.word_names, "words")
+        set_fields(self, word_names=tuple(as_text("word_names", name) for name in names))
         if self.word_names and len(self.word_names) != words:
-            raise ValueError(f"{len(self.word_names)} word names for {words} words")
-        if not self._spans[:, 0].max() > LOG_ZERO / 2:
-            raise ValueError(f"this grammar derives no string of at most {self.length} words")
+            raise UserError(f"{len(self.word_names)} word names for {words} words")
+        check_room("the chart of this grammar", length, length, symbols, symbols)
+        if torch.isneginf(self._spans[:, 0]).all():
+            raise UserError(f"this grammar derives no string of at most {self.length} words")
 
     def __repr__(self) -> str:
         return f"CFG(symbols={self.symbols}, words={self.words}, length={self.length})"
 
     @classmethod
-    def from_rules(cls, rules: Rules, length: int, *, device: torch.device | str = "cpu") -> "CFG":
+    def from_rules(
+        cls, rules: Rules, length: Count, *, device: torch.device | str = "cpu"
+    ) -> "CFG":
         """`{"S": {("S", "S"): 0.25, "a": 0.75}}`: pairs are symbols, strings are words.
 
         The first symbol is the start; words are numbered in order of appearance.
         """
+        check_can("rules", rules, "items")
+        for symbol, body in rules.items():
+            as_text("a symbol of rules", symbol)
+            check_can(f"rules[{symbol!r}]", body, "items")
         names = list(rules)
         words = list(
             dict.fromkeys(
@@ -93,19 +121,24 @@ class CFG:
         binary = torch.zeros((len(names),) * 3, dtype=torch.float64)
         terminal = torch.zeros((len(names), len(words)), dtype=torch.float64)
         for symbol, body in rules.items():
-            for right, probability in body.items():
+            for right, value in body.items():
+                probability = as_number(f"rules[{symbol!r}][{right!r}]", value)
                 if isinstance(right, str):
                     terminal[names.index(symbol), words.index(right)] = probability
                     continue
-                if len(right) != 2 or not set(right) <= set(names):
-                    raise ValueError(
-                        f"rule {symbol} → {' '.join(right)}: a rule is one word, or a pair of "
+                pair = isinstance(right, tuple) and len(right) == 2 and set(right) <= set(names)
+                if not pair:
+                    body_text = " ".join(map(str, right)) if isinstance(right, tuple) else right
+                    raise UserError(
+                        f"rule {symbol} → {body_text}: a rule is one word, or a pair of "
                         f"symbols out of {', '.join(names)} (Chomsky normal form)"
                     )
                 binary[names.index(symbol), names.index(right[0]), names.index(right[1])] = (
                     probability
                 )
-        return cls(binary.to(device), terminal.to(device), length, tuple(words))
+        place = as_device(device)
+        size = as_size("length", length)
+        return cls(binary.to(place), terminal.to(place), size, tuple(words))
 
     @property
     def symbols(self) -> int:
@@ -130,63 +163,59 @@ class CFG:
     def to(self, device: torch.device | str) -> "CFG":
         return moved_to(self, device)
 
-    def text(self, tokens: Int[Tensor, "batch t"]) -> list[str]:
+    def text(self, tokens: Prefix) -> list[str]:
         """Rows as words, without the end tokens."""
+        rows = as_tokens(tokens, self.vocab_size)
         names = self.word_names or tuple(str(word) for word in range(self.words))
         return [
             " ".join(names[token] for token in row if token != self.end_token)
-            for row in tokens.tolist()
+            for row in rows.tolist()
         ]
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_inside(
-        self, log_evidence: Float[Tensor, "batch length words"]
-    ) -> Float[Tensor, "batch spans symbols"]:
+    def log_inside(self, log_evidence: Numbers) -> Float[Tensor, "batch spans symbols"]:
         """log p(A derives the evidence on the first n positions), n = 1..length.
 
-        `log_evidence[b, i, a]` weighs word a at position i: 0 or LOG_ZERO where shown, 0 where
-        hidden. A probability of 0 is the finite LOG_ZERO or less, so that gradients stay finite.
+        `log_evidence[b, i, a]` weighs word a at position i: -inf excludes it, 0 where hidden.
         """
-        length = log_evidence.shape[1]
-        log_binary, log_terminal = _log(self.binary), _log(self.terminal)
-        # chart[n - 1][b, i, A]: A derives positions i .. i + n - 1.
-        chart = [(log_evidence[:, :, None, :] + log_terminal).logsumexp(-1)]
-        for n in range(2, length + 1):
-            starts = length - n + 1
-            splits = [
-                chart[k - 1][:, :starts, :, None] + chart[n - k - 1][:, k : k + starts, None, :]
-                for k in range(1, n)
-            ]
-            pairs = torch.stack(splits).logsumexp(0)
-            joint = pairs[:, :, None] + log_binary
-            chart.append(joint.flatten(-2).logsumexp(-1))
-        return torch.stack([spans[:, 0] for spans in chart], dim=1)
+        evidence = as_floats(
+            "log_evidence",
+            log_evidence,
+            shape=(None, None, self.words),
+            meaning=f"[batch, length, {self.words} words]",
+            finite=False,
+        )
+        if torch.isposinf(evidence).any() or not evidence.shape[1]:
+            raise UserError("log_evidence must have at least one position and no entry +inf")
+        return torch.stack([spans[:, 0] for spans in self._chart(evidence)], dim=1)
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
-        log_evidence, _ = self._marginals(tokens, torch.zeros_like(tokens, dtype=torch.bool))
-        return log_evidence
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
+        shown = torch.ones_like(tokens, dtype=torch.bool)
+        by_length = self._read(tokens, shown).log_lengths
+        return by_length.logsumexp(-1) - self._spans[:, 0].logsumexp(0)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
-        log_evidence, marginals = self._marginals(tokens, hidden)
-        raise_if_impossible(log_evidence, "what is shown")
-        return with_point_masses(marginals.log(), tokens, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
+        log_probs = self._marginals(tokens, ~hidden, "what is shown")
+        return with_point_masses(log_probs, tokens, hidden)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         t = prefix.shape[1]
         tokens = torch.nn.functional.pad(prefix, (0, self.length - t))
-        hidden = torch.arange(self.length, device=prefix.device).expand_as(tokens) >= t
-        log_evidence, marginals = self._marginals(tokens, hidden)
-        raise_if_impossible(log_evidence, "the prefix")
-        return marginals[:, t].log()
+        shown = torch.arange(self.length, device=prefix.device).expand_as(tokens) < t
+        return self._marginals(tokens, shown, "the prefix")[:, t]
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
         """A length, then the tree from the top, every split in proportion to what it can derive."""
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = _rows_or_uniform(self._spans[:, 0][None])
         total = 1 + rng.categorical(lengths, everyone)
@@ -219,73 +248,124 @@ class CFG:
 
     # ------------------------------------------------------------------ inside
 
-    def _marginals(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "batch length vocab"]]:
-        """log p(shown), and p(token | shown) at every position."""
+    def _read(
+        self, tokens: Int[Tensor, "batch length"], shown: Bool[Tensor, "batch length"]
+    ) -> "_Read":
+        """The inside pass for the tokens that are shown."""
         position = torch.arange(self.length, device=tokens.device)
-        ended = ~hidden & (tokens == self.end_token)
-        shown = ~hidden & ~ended
-        word = torch.where(shown, tokens, 0)
-        letter = torch.nn.functional.one_hot(word, self.words).bool()
-        log_evidence = torch.zeros(letter.shape, dtype=torch.float64, device=tokens.device)
-        log_evidence = log_evidence.masked_fill(shown[..., None] & ~letter, LOG_ZERO)
-        log_evidence = log_evidence.masked_fill(ended[..., None], LOG_ZERO)
-        with torch.enable_grad():
-            log_evidence = log_evidence.detach().requires_grad_()
-            derived = self.log_inside(log_evidence)[:, :, 0]
-            shortest = torch.where(shown, position + 1, 1).amax(1)
-            fits = position + 1 >= shortest[:, None]
-            by_length = derived.masked_fill(~fits, LOG_ZERO)  # the string has n words
-            total = by_length.logsumexp(-1)
-            (words,) = torch.autograd.grad(total.sum(), log_evidence)
-        by_length, total = by_length.detach(), total.detach()
-        possible = total > LOG_ZERO / 2
-        mass = self._spans[:, 0].logsumexp(0)
-        nothing = torch.full_like(total, -torch.inf)
-        lengths = (by_length - total[:, None]).exp()
-        over = lengths.cumsum(-1) - lengths
-        marginals = torch.cat([words, over[..., None]], dim=-1)
-        return torch.where(possible, total - mass, nothing), marginals
+        ended = shown & (tokens == self.end_token)
+        word = shown & ~ended
+        letter = torch.nn.functional.one_hot(torch.where(word, tokens, 0), self.words).bool()
+        excluded = (word[..., None] & ~letter) | ended[..., None]
+        evidence = torch.zeros(letter.shape, dtype=torch.float64, device=tokens.device)
+        evidence = evidence.masked_fill(excluded, -torch.inf)
+        chart = self._chart(evidence)
+        shortest = torch.where(word, position + 1, 1).amax(1)
+        fits = position + 1 >= shortest[:, None]
+        derived = torch.stack([spans[:, 0, 0] for spans in chart], dim=1)
+        return _Read(evidence, chart, fits, derived.masked_fill(~fits, -torch.inf))
+
+    def _chart(self, log_evidence: Float[Tensor, "batch length words"]) -> list[Tensor]:
+        """chart[n - 1][b, i, A] = log p(A derives the evidence at positions i .. i + n - 1)."""
+        length = log_evidence.shape[1]
+        log_binary = self.binary.log()
+        chart = [(log_evidence[:, :, None, :] + self.terminal.log()).logsumexp(-1)]
+        for n in range(2, length + 1):
+            starts = length - n + 1
+            splits = [
+                chart[k - 1][:, :starts, :, None] + chart[n - k - 1][:, k : k + starts, None, :]
+                for k in range(1, n)
+            ]
+            pairs = torch.stack(splits).logsumexp(0)
+            joint = pairs[:, :, None] + log_binary
+            chart.append(joint.flatten(-2).logsumexp(-1))
+        return chart
+
+    def _log_outside(self, read: "_Read") -> Float[Tensor, "batch length symbols"]:
+        """log p(the evidence elsewhere, and A derives the word at i alone), for every i and A.
+
+        From long spans to short ones: a parent of n words hands each of its two parts what stands
+        outside the parent, times what the other part derives.
+        """
+        chart, length = read.chart, len(read.chart)
+        log_binary = self.binary.log()
+        outside = [torch.full_like(spans, -torch.inf) for spans in chart]
+        for n in range(1, length + 1):  # nothing stands outside a whole string
+            outside[n - 1][:, 0, 0].masked_fill_(read.fits[:, n - 1], 0.0)
+        for n in range(length, 1, -1):
+            starts = length - n + 1
+            rules = (outside[n - 1][..., None, None] + log_binary).logsumexp(2)  # batch starts B C
+            left = torch.stack([chart[k - 1][:, :starts] for k in range(1, n)])
+            right = torch.stack([chart[n - k - 1][:, k : k + starts] for k in range(1, n)])
+            to_left = (rules + right[..., None, :]).logsumexp(-1)
+            to_right = (rules + left[..., None]).logsumexp(-2)
+            for k in range(1, n):
+                first, second = outside[k - 1][:, :starts], outside[n - k - 1][:, k : k + starts]
+                torch.logaddexp(first, to_left[k - 1], out=first)
+                torch.logaddexp(second, to_right[k - 1], out=second)
+        return outside[0]
+
+    @torch.no_grad()
+    def _marginals(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        shown: Bool[Tensor, "batch length"],
+        what: str,
+    ) -> Float[Tensor, "batch length vocab"]:
+        """log p(token | shown) at every position."""
+        read = self._read(tokens, shown)
+        total = read.log_lengths.logsumexp(-1)
+        raise_if_impossible(total, what)
+        parents = self._log_outside(read)[..., None] + self.terminal.log()
+        words = parents.logsumexp(2) + read.log_evidence
+        # The end stands at position i where the string has at most i words.
+        ends = torch.full_like(words[..., :1], -torch.inf)
+        ends[:, 1:, 0] = read.log_lengths.logcumsumexp(-1)[:, :-1]
+        return torch.cat([words, ends], dim=-1) - total[:, None, None]
 
     @cached_property
     def _spans(self) -> Float[Tensor, "length symbols"]:
         """log p(A derives some string of n words), n = 1..length."""
         anything = self.terminal.new_zeros((1, self.length, self.words))
-        return self.log_inside(anything)[0]
+        return torch.stack([spans[0, 0] for spans in self._chart(anything)])
 
     @cached_property
     def _word_log_probs(self) -> Float[Tensor, "symbols words"]:
-        return _rows_or_uniform(_log(self.terminal))
+        return _rows_or_uniform(self.terminal.log())
 
     @cached_property
     def _split_log_probs(self) -> Float[Tensor, "symbol_spans splits"]:
         """Row A * length + n - 1: the law of (cut, B, C) when A derives n words."""
         shape = (self.symbols, self.length, self.length, self.symbols, self.symbols)
-        table = torch.full(shape, LOG_ZERO, dtype=torch.float64, device=self.device)
+        table = torch.full(shape, -torch.inf, dtype=torch.float64, device=self.device)
         for n in range(2, self.length + 1):
             for cut in range(1, n):
                 left, right = self._spans[cut - 1], self._spans[n - cut - 1]
-                table[:, n - 1, cut - 1] = _log(self.binary) + left[:, None] + right
+                table[:, n - 1, cut - 1] = self.binary.log() + left[:, None] + right
         return _rows_or_uniform(table.flatten(2).flatten(0, 1))
 
 
-def _log(probs: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """log p, with the finite LOG_ZERO for log 0."""
-    return (
-        torch.where(probs > 0, probs, torch.ones_like(probs))
-        .log()
-        .masked_fill(probs <= 0, LOG_ZERO)
-    )
+class _Read(NamedTuple):
+    """What the shown tokens say.
+
+    log_evidence[b, i, a]   0 where word a may stand at position i, -inf where it may not
+    chart                   the inside probabilities of `_chart`
+    fits[b, n - 1]          no shown word stands beyond n words
+    log_lengths[b, n - 1]   log p(the string has n words, and what is shown), not normalised
+    """
+
+    log_evidence: Float[Tensor, "batch length words"]
+    chart: list[Tensor]
+    fits: Bool[Tensor, "batch length"]
+    log_lengths: Float[Tensor, "batch length"]
 
 
 def _rows_or_uniform(
     log_weights: Float[Tensor, "rows outcomes"],
 ) -> Float[Tensor, "rows outcomes"]:
-    """Rows normalised, zeros as -inf; a row of only zeros, which is never drawn from, uniform."""
-    zero = log_weights <= LOG_ZERO / 2
-    rows = log_weights.masked_fill(zero, -torch.inf)
-    rows = rows.masked_fill(zero.all(-1, keepdim=True), 0.0)
+    """Rows normalised; a row of only zeros, which is never drawn from, is uniform."""
+    nothing = torch.isneginf(log_weights).all(-1, keepdim=True)
+    rows = log_weights.masked_fill(nothing, 0.0)
     return rows - rows.logsumexp(-1, keepdim=True)
 
 

@@ -14,7 +14,18 @@ from torch import Tensor
 
 from triptych.core.protocols import Density
 from triptych.core.table import Table
-from triptych.core.validation import check_count, check_tokens
+from triptych.core.validation import (
+    Prefix,
+    UserError,
+    as_count,
+    as_list,
+    as_size,
+    as_tokens,
+    check_can,
+    set_fields,
+)
+
+MAX_CAPACITY = 2**31 - 1  # the sums 0..capacity are kept in a table
 
 
 @runtime_checkable
@@ -29,46 +40,49 @@ class Constraint(Protocol):
 class _HardValue:
     """log V from `completable`."""
 
-    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
+    def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
         raise NotImplementedError
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         """0 where `completable`, -inf elsewhere."""
         possible = self.completable(prefix)
         return torch.zeros_like(possible, dtype=torch.float64).masked_fill(~possible, -torch.inf)
 
 
 @dataclass(frozen=True)
-class EvenParity(_HardValue):
-    """Bit strings of even sum. Worked value: D = 2: 00 and 11 are in A, and every 1-bit prefix
-    can be completed."""
+class _Bits(_HardValue):
+    """A constraint on bit strings of `length` bits."""
 
     length: int
 
-    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
-        _check_bits(prefix, self.length)
+    def __post_init__(self) -> None:
+        set_fields(self, length=as_size("length", self.length))
+
+
+@dataclass(frozen=True)
+class EvenParity(_Bits):
+    """Bit strings of even sum. Worked value: D = 2: 00 and 11 are in A, and every 1-bit prefix
+    can be completed."""
+
+    def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
+        prefix = _as_bits(prefix, self.length)
         return (prefix.sum(-1) % 2 == 0) | torch.tensor(prefix.shape[1] < self.length)
 
 
 @dataclass(frozen=True)
-class AllZeros(_HardValue):
+class AllZeros(_Bits):
     """A = {0^D}. Worked value: 0 can be completed, 1 cannot."""
 
-    length: int
-
-    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
-        _check_bits(prefix, self.length)
-        return (prefix == 0).all(-1)
+    def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
+        return (_as_bits(prefix, self.length) == 0).all(-1)
 
 
 @dataclass(frozen=True)
-class SomeZero(_HardValue):
+class SomeZero(_Bits):
     """Bit strings with at least one 0. Worked value: D = 2: 1 can be completed, 11 cannot."""
 
-    length: int
-
-    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
-        _check_bits(prefix, self.length)
+    def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
+        prefix = _as_bits(prefix, self.length)
         return (prefix == 0).any(-1) | torch.tensor(prefix.shape[1] < self.length)
 
 
@@ -85,19 +99,22 @@ class Knapsack(_HardValue):
     capacity: int
 
     def __post_init__(self) -> None:
-        check_count("number of weights", len(self.weights), at_least=1)
-        for value in (*self.weights, self.capacity):
-            check_count("a weight or the capacity", value, at_least=0)
+        given = as_list("weights", self.weights, "whole numbers")
+        weights = tuple(as_count(f"weights[{i}]", weight) for i, weight in enumerate(given))
+        as_size("the number of weights", len(weights))
+        capacity = as_count("capacity", self.capacity, at_most=MAX_CAPACITY)
+        set_fields(self, weights=weights, capacity=capacity)
 
     @property
     def length(self) -> int:
         return len(self.weights)
 
-    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
-        _check_bits(prefix, self.length)
+    def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
+        prefix = _as_bits(prefix, self.length)
         t = prefix.shape[1]
-        weights = torch.tensor(self.weights, device=prefix.device)
-        missing = self.capacity - (prefix * weights[:t]).sum(-1)
+        # A weight above the capacity fits in no member, whatever it is; cut, no sum can overflow.
+        cut = [min(weight, self.capacity + 1) for weight in self.weights[:t]]
+        missing = self.capacity - (prefix * torch.tensor(cut, device=prefix.device).long()).sum(-1)
         reachable = self._reachable(t).to(prefix.device)
         return (missing >= 0) & reachable[missing.clamp(min=0)]
 
@@ -117,10 +134,12 @@ def restricted(
     density: Density, constraint: Constraint, *, device: torch.device | str = "cpu"
 ) -> Table:
     """p(x | x in A), by enumeration; raises when A has no mass under p."""
+    check_can("constraint", constraint, "completable", "log_value")
     return Table.of(density, device=device).tilt(constraint.log_value)
 
 
-def _check_bits(prefix: Int[Tensor, "batch t"], length: int) -> None:
-    check_tokens(prefix, 2)
-    if prefix.shape[1] > length:
-        raise ValueError(f"the prefix has {prefix.shape[1]} bits; this constraint has {length}")
+def _as_bits(prefix: Prefix, length: int) -> Int[Tensor, "batch t"]:
+    bits = as_tokens(prefix, 2, name="prefix")
+    if bits.shape[1] > length:
+        raise UserError(f"the prefix has {bits.shape[1]} bits; this constraint has {length}")
+    return bits

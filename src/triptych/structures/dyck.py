@@ -28,28 +28,40 @@ from torch import Tensor
 from triptych.core.logspace import with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
-    check_count,
-    check_dimensions,
-    check_distributions,
-    check_prefix,
+    Count,
+    Hidden,
+    Number,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_count,
+    as_device,
+    as_distributions,
+    as_flag,
+    as_masked,
+    as_prefix,
+    as_probability,
+    as_size,
+    as_text,
+    as_tokens,
+    check_can,
     check_same_device,
-    check_sequences,
-    check_shape,
-    check_tokens,
     moved_to,
     raise_if_impossible,
+    set_fields,
 )
 from triptych.structures.bracket_moves import (
     CLOSE,
     END,
     OPEN,
-    check_open_probability,
     conditioned,
     depth_for,
     equal_types,
     free_moves,
+    repeated,
 )
-from triptych.structures.bracket_parse import DyckError, Parse
+from triptych.structures.bracket_parse import DyckError, Parse, error_kind
 from triptych.structures.stacks import StackMessages, stack_messages, tree_of_stacks
 
 BRACKETS = ("[]", "()", "{}", "<>")
@@ -68,23 +80,26 @@ class Dyck:
     moves: Float[Tensor, "length depths 3"]
 
     def __post_init__(self) -> None:
-        check_dimensions("type_probs", self.type_probs, 1, "[types]")
-        check_dimensions("moves", self.moves, 3, "[length, depths, 3]")
-        check_shape("moves", self.moves, (*self.moves.shape[:2], 3), "a table of moves")
-        check_distributions("type_probs", self.type_probs)
-        check_distributions("moves", self.moves)
-        check_same_device(type_probs=self.type_probs, moves=self.moves)
+        type_probs = as_distributions(
+            "type_probs", self.type_probs, shape=(None,), meaning="[types]"
+        )
+        moves = as_distributions(
+            "moves", self.moves, shape=(None, None, 3), meaning="[length, depths, 3]"
+        )
+        check_same_device(type_probs=type_probs, moves=moves)
+        set_fields(self, type_probs=type_probs, moves=moves)
         if not (self.type_probs > 0).all():
-            raise ValueError("every bracket type needs a positive probability; drop the others")
-        check_count("length", self.length, at_least=1)
-        check_count("max_depth", self.max_depth, at_least=1)
-        closed = torch.zeros((self.length,), dtype=torch.float64, device=self.device)
-        if not torch.equal(self.moves[:, -1, OPEN], closed):
-            raise ValueError("moves at the largest depth must have probability 0 to open")
-        if not torch.equal(self.moves[:, 0, CLOSE], closed):
-            raise ValueError("moves at depth 0 must have probability 0 to close")
+            raise UserError(
+                "type_probs: every bracket type needs a positive probability; drop the others"
+            )
+        as_size("length", self.length)
+        as_size("max_depth", self.max_depth)
+        if self.moves[:, -1, OPEN].any():
+            raise UserError("moves at the largest depth must have probability 0 to open")
+        if self.moves[:, 0, CLOSE].any():
+            raise UserError("moves at depth 0 must have probability 0 to close")
         if self.moves[:, 1:, END].any():
-            raise ValueError("moves at depth > 0 must have probability 0 to end")
+            raise UserError("moves at depth > 0 must have probability 0 to end")
 
     def __repr__(self) -> str:
         ends = ", ends" if self.ends else ""
@@ -127,28 +142,28 @@ class Dyck:
     @classmethod
     def prefixes(
         cls,
-        types: int,
-        max_depth: int,
-        length: int,
+        types: Count,
+        max_depth: Count,
+        length: Count,
         *,
-        q: float,
+        q: Number,
         device: torch.device | str = "cpu",
     ) -> "Dyck":
         """The law (2.39) on Dyck_{k,D,N}: open at depth 0, close at depth D, else open with q."""
-        check_open_probability(q)
-        moves = free_moves(max_depth, q).expand(length, -1, -1).clone()
+        device = as_device(device)
+        moves = repeated(free_moves(max_depth, q), length)
         return cls(equal_types(types).to(device), moves.to(device))
 
     @classmethod
     def complete(
         cls,
-        types: int,
-        max_depth: int,
-        length: int,
+        types: Count,
+        max_depth: Count,
+        length: Count,
         *,
-        q: float,
-        stop: float = 0.5,
-        min_length: int = 2,
+        q: Number,
+        stop: Number = 0.5,
+        min_length: Count = 2,
         device: torch.device | str = "cpu",
     ) -> "Dyck":
         """Whole strings: at depth 0 end with probability `stop`, else as `prefixes`.
@@ -156,14 +171,14 @@ class Dyck:
         Conditioned on min_length..length tokens, as if longer and shorter strings were thrown
         away; the end token fills the rest.
         """
-        check_open_probability(q)
-        if not 0 < stop < 1:
-            raise ValueError(f"stop is {stop}; it must lie strictly between 0 and 1")
+        stop = as_probability("stop", stop, strictly=True)
+        min_length, device = as_count("min_length", min_length), as_device(device)
+        max_depth, length = as_size("max_depth", max_depth), as_size("length", length)
         step = free_moves(max_depth, q)
         step[0] = torch.tensor([1 - stop, 0.0, stop], dtype=torch.float64)
         final = torch.zeros(max_depth + 1, dtype=torch.float64)
         final[0] = stop
-        weights = step.expand(length, -1, -1).clone()
+        weights = repeated(step, length)
         weights[:min_length, 0, END] = 0.0
         moves = conditioned(weights, final, f"{min_length}..{length} tokens")
         return cls(equal_types(types).to(device), moves.to(device))
@@ -171,11 +186,11 @@ class Dyck:
     @classmethod
     def fixed_length(
         cls,
-        length: int,
+        length: Count,
         *,
-        type_probs: Float[Tensor, " types"],
-        q: float,
-        max_depth: int | None = None,
+        type_probs: Numbers,
+        q: Number,
+        max_depth: Count | None = None,
         end: bool = False,
         device: torch.device | str = "cpu",
     ) -> "Dyck":
@@ -186,26 +201,27 @@ class Dyck:
         data has 12). `end` puts an end token after every string, as one more position.
         Equation (3.4) as printed is another law: see `fixed_length_printed`.
         """
+        length, device = as_size("length", length), as_device(device)
         bound = depth_for(length, max_depth)
-        check_open_probability(q)
-        moves = free_moves(bound, q).expand(length, -1, -1).clone()
+        probs = as_distributions("type_probs", type_probs, shape=(None,), meaning="[types]")
+        moves = repeated(free_moves(bound, q), length)
         for t in range(length):
             remaining = length - t
             moves[t, min(remaining, bound) :] = torch.tensor([0.0, 1.0, 0.0]).double()
         moves[:, 0] = torch.tensor([1.0, 0.0, 0.0]).double()
-        if end:
+        if as_flag("end", end):
             last = moves[-1:].clone()
             last[:, 0] = torch.tensor([0.0, 0.0, 1.0]).double()
             moves = torch.cat([moves, last])
-        return cls(type_probs.to(device), moves.to(device))
+        return cls(probs.to(device), moves.to(device))
 
     @classmethod
     def fixed_length_printed(
         cls,
-        length: int,
+        length: Count,
         *,
-        type_probs: Float[Tensor, " types"],
-        q: float,
+        type_probs: Numbers,
+        q: Number,
         device: torch.device | str = "cpu",
     ) -> "Dyck":
         """The law that (3.3)-(3.4) print, where forced closings also count a factor 1 - q.
@@ -213,23 +229,25 @@ class Dyck:
         Every string then has (1 - q)^(N/2), so q only weighs brackets opened at depth ≥ 1.
         With N = 4 and one type, p("(())") = q / (1 + q), while Remark 3.2.1's process has q.
         """
+        length, device = as_size("length", length), as_device(device)
         bound = depth_for(length, None)
-        check_open_probability(q)
-        weights = free_moves(bound, q).expand(length, -1, -1).clone()
+        probs = as_distributions("type_probs", type_probs, shape=(None,), meaning="[types]")
+        q = as_probability("q", q, strictly=True)
+        weights = repeated(free_moves(bound, q), length)
         weights[:, 1:, CLOSE] = 1 - q
         final = torch.zeros(bound + 1, dtype=torch.float64)
         final[0] = 1.0
         moves = conditioned(weights, final, f"exactly {length} tokens")
-        return cls(type_probs.to(device), moves.to(device))
+        return cls(probs.to(device), moves.to(device))
 
     # ------------------------------------------------------------------ reading strings
 
-    def parse(self, tokens: Int[Tensor, "batch t"]) -> Parse:
+    def parse(self, tokens: Prefix) -> Parse:
         """Read every row up to its first error (a move of probability 0), all rows at once."""
-        check_tokens(tokens, self.vocab_size)
+        tokens = as_tokens(tokens, self.vocab_size, device=self.device)
         batch, length = tokens.shape
         if length > self.length:
-            raise ValueError(f"{length} tokens; strings of this law have {self.length}")
+            raise UserError(f"{length} tokens; strings of this law have {self.length}")
         zeros = torch.zeros(batch, dtype=torch.long, device=tokens.device)
         depth, error, position = zeros, zeros.clone(), torch.full_like(zeros, length)
         log_prob = torch.zeros(batch, dtype=torch.float64, device=tokens.device)
@@ -248,7 +266,9 @@ class Dyck:
 
             alive = error == 0
             wrong = alive & torch.isneginf(step)
-            error = torch.where(wrong, self._error_kind(move, depth, ended, mismatch), error)
+            error = torch.where(
+                wrong, error_kind(move, depth, ended, mismatch, self.max_depth), error
+            )
             position = torch.where(wrong, t, position)
             log_prob = log_prob + step.where(alive, 0.0)
 
@@ -261,71 +281,56 @@ class Dyck:
             ended = ended | (go & (move == END))
         return Parse(log_prob, depth, stack, ended, error, position)
 
-    def _error_kind(
-        self,
-        move: Int[Tensor, " batch"],
-        depth: Int[Tensor, " batch"],
-        ended: Bool[Tensor, " batch"],
-        mismatch: Bool[Tensor, " batch"],
-    ) -> Int[Tensor, " batch"]:
-        """Which error a move of probability 0 is."""
-        too_deep = (depth == self.max_depth) & (move == OPEN)
-        kind = torch.where(move == OPEN, DyckError.TOO_LATE, DyckError.PREMATURE_END)
-        kind = torch.where(move == CLOSE, DyckError.UNMATCHED_CLOSE, kind)
-        kind = torch.where(too_deep, DyckError.TOO_DEEP, kind)
-        kind = torch.where(mismatch, DyckError.WRONG_CLOSE, kind)
-        return torch.where(ended, DyckError.AFTER_END, kind)
-
-    def completable(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]:
+    def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
         """The process verifier: can this prefix be completed to a string of the language?"""
+        prefix = as_tokens(prefix, self.vocab_size, name="prefix", device=self.device)
         return self.parse(prefix).error == DyckError.NONE
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         """0 where `completable`, -inf elsewhere."""
         possible = self.completable(prefix)
         return torch.zeros_like(possible, dtype=torch.float64).masked_fill(~possible, -torch.inf)
 
-    def text(self, tokens: Int[Tensor, "batch t"]) -> list[str]:
+    def text(self, tokens: Prefix) -> list[str]:
         """Rows as brackets; a dot for the end token."""
-        check_tokens(tokens, self.vocab_size)
+        rows = as_tokens(tokens, self.vocab_size)
         letters = self._letters()
-        return ["".join(letters[token] for token in row) for row in tokens.tolist()]
+        return ["".join(letters[token] for token in row) for row in rows.tolist()]
 
     def tokens(self, *texts: str) -> Int[Tensor, "batch t"]:
         """The inverse of `text`, for strings of equal length."""
         letters = self._letters()
         for text in texts:
-            unknown = set(text) - set(letters)
+            unknown = set(as_text("a text", text)) - set(letters)
             if unknown:
-                raise ValueError(f"{min(unknown)!r} is none of {''.join(letters)!r}")
+                raise UserError(f"text {text!r}: {min(unknown)!r} is none of {letters!r}")
         if len({len(text) for text in texts}) > 1:
-            raise ValueError("strings of different lengths do not fit one tensor")
+            raise UserError("strings of different lengths do not fit one tensor")
+        width = len(texts[0]) if texts else 0
         rows = [[letters.index(letter) for letter in text] for text in texts]
-        return torch.tensor(rows, dtype=torch.long, device=self.device)
+        return torch.tensor(rows, dtype=torch.long, device=self.device).reshape(len(texts), width)
 
     def _letters(self) -> str:
         if self.types > len(BRACKETS):
-            raise ValueError(f"there are letters for {len(BRACKETS)} types, not {self.types}")
+            raise UserError(f"there are letters for {len(BRACKETS)} types, not {self.types}")
         return "".join(BRACKETS[: self.types]) + ("." if self.ends else "")
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self.parse(tokens).log_prob
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         parse = self.parse(prefix)
         raise_if_impossible(parse.log_prob, "the prefix")
         top = parse.stack.gather(1, (parse.depth - 1).clamp(min=0)[:, None])[:, 0]
-        return self._next(prefix.shape[1], parse.depth, top, parse.ended).log()
+        return self._next(prefix.shape[1], parse.depth, top, parse.ended)
 
-    def every_next_token_log_probs(
-        self, tokens: Int[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length vocab"]:
+    def every_next_token_log_probs(self, tokens: Tokens) -> Float[Tensor, "batch length vocab"]:
         """log p(x_i = · | x_<i) for every i, in one pass over the brackets."""
-        check_sequences(tokens, self.vocab_size, self.length)
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         raise_if_impossible(self.parse(tokens).log_prob, "the sequence")
         bracket = tokens < 2 * self.types
         change = torch.where(bracket, 1 - 2 * (tokens % 2), 0)
@@ -340,21 +345,22 @@ class Dyck:
             opening = (change[:, t] == 1)[:, None]
             pushed = torch.where(opening, tokens[:, t, None] // 2, stack.gather(1, place))
             stack = stack.scatter(1, place, pushed)
-        return torch.stack(laws, 1).log()
+        return torch.stack(laws, 1)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
+        tokens, hidden = self._as_masked(tokens, hidden)
         return with_point_masses(self._messages(tokens, hidden).token, tokens, hidden)
 
-    def posterior(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length states"]:
+    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
         """log p(stack after position t | shown), stacks as in `stacks.tree_of_stacks`; the last
         state is "ended"."""
-        return self._messages(tokens, hidden).state
+        return self._messages(*self._as_masked(tokens, hidden)).state
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         log_types = self.type_probs.log()[None]
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         depth, ended = everyone, everyone.bool()
@@ -385,21 +391,24 @@ class Dyck:
         top: Int[Tensor, " batch"],
         ended: Bool[Tensor, " batch"],
     ) -> Float[Tensor, "batch vocab"]:
-        """Probability of every token with t written, for a depth and an innermost bracket."""
-        batch = len(depth)
-        moves = self.moves[t, depth]  # batch 3
-        probs = torch.zeros((batch, 2 * self.types + 1), dtype=torch.float64, device=self.device)
-        probs[:, 0:-1:2] = moves[:, OPEN, None] * self.type_probs
-        probs.scatter_(1, 2 * top[:, None] + 1, moves[:, CLOSE, None])
-        probs[:, -1] = moves[:, END]
-        over = torch.zeros_like(probs)
-        over[:, -1] = 1.0
-        return torch.where(ended[:, None], over, probs)[:, : self.vocab_size]
+        """log p of every token with t written, for a depth and an innermost bracket."""
+        log_moves = self.moves[t, depth].log()  # batch 3
+        law = torch.full(
+            (len(depth), 2 * self.types + 1), -torch.inf, dtype=torch.float64, device=self.device
+        )
+        over = law.clone()
+        over[:, -1] = 0.0
+        law[:, 0:-1:2] = log_moves[:, OPEN, None] + self.type_probs.log()
+        law.scatter_(1, 2 * top[:, None] + 1, log_moves[:, CLOSE, None])
+        law[:, -1] = log_moves[:, END]
+        return torch.where(ended[:, None], over, law)[:, : self.vocab_size]
+
+    def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
+        return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
 
     def _messages(
         self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
     ) -> StackMessages:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
         tree = tree_of_stacks(self.types, self.max_depth, self.device)
         messages = stack_messages(self.moves, self.type_probs, tree, tokens, hidden)
         raise_if_impossible(messages.log_evidence, "what is shown")

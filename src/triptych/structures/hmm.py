@@ -26,17 +26,30 @@ from torch import Tensor
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
-    check_count,
-    check_dimensions,
-    check_distributions,
-    check_prefix,
+    Count,
+    Hidden,
+    Number,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_count,
+    as_device,
+    as_distributions,
+    as_masked,
+    as_prefix,
+    as_seed,
+    as_size,
+    as_tokens,
+    check_can,
+    check_room,
     check_same_device,
-    check_sequences,
-    check_shape,
     moved_to,
     raise_if_impossible,
+    set_fields,
 )
-from triptych.structures import chain, smoothing
+from triptych.structures import chain, permutations, smoothing
+from triptych.structures.soft_tokens import as_soft_tokens, at_position
 
 _TOKENS_PER_CHUNK = 2**18
 
@@ -62,17 +75,24 @@ class HMM:
     length: int
 
     def __post_init__(self) -> None:
-        check_dimensions("initial", self.initial, 1, "[states]")
-        check_dimensions("emission", self.emission, 2, "[states, vocab]")
-        states = len(self.initial)
-        because = f"an HMM with {states} initial probabilities"
-        check_shape("transition", self.transition, (states, states), because)
-        check_shape("emission", self.emission, (states, self.emission.shape[-1]), because)
-        check_distributions("initial", self.initial)
-        check_distributions("transition", self.transition)
-        check_distributions("emission", self.emission)
-        check_same_device(initial=self.initial, transition=self.transition, emission=self.emission)
-        check_count("length", self.length, at_least=1)
+        initial = as_distributions("initial", self.initial, shape=(None,), meaning="[states]")
+        states = len(initial)
+        of_states = f"with {states} initial probabilities"
+        transition = as_distributions(
+            "transition",
+            self.transition,
+            shape=(states, states),
+            meaning=f"{(states, states)} {of_states}",
+        )
+        emission = as_distributions(
+            "emission",
+            self.emission,
+            shape=(states, None),
+            meaning=f"[states, vocab] {of_states}",
+        )
+        check_same_device(initial=initial, transition=transition, emission=emission)
+        length = as_size("length", self.length)
+        set_fields(self, initial=initial, transition=transition, emission=emission, length=length)
 
     def __repr__(self) -> str:
         return f"HMM(states={self.states}, vocab={self.vocab_size}, length={self.length})"
@@ -92,24 +112,25 @@ class HMM:
     def to(self, device: torch.device | str) -> "HMM":
         return moved_to(self, device)
 
-    def with_length(self, length: int) -> "HMM":
+    def with_length(self, length: Count) -> "HMM":
         """The same chain on sequences of another length."""
-        return replace(self, length=length)
+        return replace(self, length=as_size("length", length))
 
     # ------------------------------------------------------------------ constructors
 
     @classmethod
     def random(
         cls,
-        states: int,
-        vocab: int,
-        length: int,
+        states: Count,
+        vocab: Count,
+        length: Count,
         *,
-        seed: int,
+        seed: Count,
         device: torch.device | str = "cpu",
     ) -> "HMM":
         """Rows of π, A and W drawn from a flat Dirichlet."""
-        draw = np.random.default_rng(seed)
+        states, vocab = _as_sizes(states, vocab)
+        draw = np.random.default_rng(as_seed(seed))
         return cls._from_numpy(
             draw.dirichlet(np.ones(states)),
             draw.dirichlet(np.ones(states), size=states),
@@ -121,14 +142,14 @@ class HMM:
     @classmethod
     def random_permutation_mixture(
         cls,
-        states: int,
-        vocab: int,
-        length: int,
+        states: Count,
+        vocab: Count,
+        length: Count,
         *,
-        seed: int,
-        initial_temperature: float = 10.0,
-        transition_temperature: float = 0.01,
-        emission_temperature: float = 0.01,
+        seed: Count,
+        initial_temperature: Number = 10.0,
+        transition_temperature: Number = 0.01,
+        emission_temperature: Number = 0.01,
         device: torch.device | str = "cpu",
     ) -> "HMM":
         """The random HMM of the experiments [wei, D]: A mixes `states` random permutations.
@@ -137,21 +158,25 @@ class HMM:
         π is nearly uniform, rows of W nearly one-hot, A doubly stochastic. The order of draws
         is the one of the authors' experiments, so that a seed names the same HMM.
         """
-        draw = np.random.RandomState(seed)
-        initial = softmax(draw.rand(states) - 0.5, initial_temperature)
-        transition = permutation_mixture(states, states, transition_temperature, draw)
-        emission = softmax(draw.rand(states, vocab) - 0.5, emission_temperature)
+        states, vocab = _as_sizes(states, vocab)
+        warm, mix, cold = permutations.as_temperatures(
+            initial_temperature, transition_temperature, emission_temperature
+        )
+        draw = np.random.RandomState(as_seed(seed, at_most=permutations.MAX_OLD_SEED))
+        initial = permutations.softmax(draw.rand(states) - 0.5, warm)
+        transition = permutations.mixture(states, states, mix, draw)
+        emission = permutations.softmax(draw.rand(states, vocab) - 0.5, cold)
         return cls._from_numpy(initial, transition, emission, length, device)
 
     @classmethod
     def random_sparse(
         cls,
-        states: int,
-        vocab: int,
-        length: int,
+        states: Count,
+        vocab: Count,
+        length: Count,
         *,
-        seed: int,
-        successors: int = 2,
+        seed: Count,
+        successors: Count = 2,
         device: torch.device | str = "cpu",
     ) -> "HMM":
         """Every state has exactly `successors` successors; the chain is ergodic.
@@ -161,10 +186,11 @@ class HMM:
         cycle through all states, the others are random; the first state of the cycle has
         itself among its successors, so the chain is aperiodic. Weights are flat Dirichlet.
         """
-        check_count("successors", successors, at_least=2 if states > 1 else 1)
+        states, vocab = _as_sizes(states, vocab)
+        successors = as_count("successors", successors, at_least=2 if states > 1 else 1)
         if successors > states:
-            raise ValueError(f"{successors} successors of {states} states: at most {states}")
-        draw = np.random.default_rng(seed)
+            raise UserError(f"{successors} successors of {states} states: at most {states}")
+        draw = np.random.default_rng(as_seed(seed))
         cycle = draw.permutation(states)
         transition = np.zeros((states, states))
         for place, state in enumerate(cycle):
@@ -187,9 +213,10 @@ class HMM:
         initial: np.ndarray,
         transition: np.ndarray,
         emission: np.ndarray,
-        length: int,
+        length: Count,
         device: torch.device | str,
     ) -> "HMM":
+        device, length = as_device(device), as_size("length", length)
         parts = [torch.tensor(p, dtype=torch.float64) for p in (initial, transition, emission)]
         return cls(*(part.to(device) for part in parts), length=length)
 
@@ -206,33 +233,30 @@ class HMM:
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._filter(tokens).log_evidence
 
-    def posterior(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length states"]:
+    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
         """log p(z_t = · | the tokens that are shown)."""
-        return self._smooth(tokens, hidden, None)
+        return self._smooth(*self._as_masked(tokens, hidden), None)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
+        tokens, hidden = self._as_masked(tokens, hidden)
         predicted = self._smooth(tokens, hidden, self.emission)
         return with_point_masses(predicted, tokens, hidden)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         log_evidence, log_next = self._filter(prefix)
         raise_if_impossible(log_evidence, "the prefix")
         return log_matmul(log_next[:, None], self.emission.log())[:, 0]
 
-    def every_next_token_log_probs(
-        self, tokens: Int[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length vocab"]:
+    def every_next_token_log_probs(self, tokens: Tokens) -> Float[Tensor, "batch length vocab"]:
         """log p(x_i = · | x_<i) for every i, in one forward pass."""
-        check_sequences(tokens, self.vocab_size, self.length)
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         log_evidence, log_next = smoothing.predict_everywhere(
             self.initial, self.transition, self.emission.T, tokens
         )
@@ -243,14 +267,18 @@ class HMM:
             log_probs[zero] = log_matmul(log_next[zero], self.emission.log())
         return log_probs
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         tokens = self._empty_tokens(n)
         for chunk, _, emitted in self._sample_chunks(n, rng):
             tokens[:, chunk] = emitted.T
         return tokens
 
-    def sample_with_states(self, n: int, rng: Rng) -> Drawn:
+    def sample_with_states(self, n: Count, rng: Rng) -> Drawn:
         """Tokens and the states behind them; the same tokens as `sample` from the same rng."""
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         drawn = Drawn(self._empty_tokens(n), self._empty_tokens(n))
         for chunk, states, emitted in self._sample_chunks(n, rng):
             drawn.states[:, chunk] = states.T
@@ -281,24 +309,20 @@ class HMM:
     # ------------------------------------------------------------------ the embedding model
 
     def embed(
-        self,
-        tokens: Int[Tensor, "batch t"],
-        hidden: Bool[Tensor, "batch t"] | None = None,
+        self, tokens: Prefix, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch t states"]:
         """Proper embeddings e(x) = W[:, x]; a hidden token embeds as all ones."""
         if hidden is None:
-            hidden = torch.zeros_like(tokens, dtype=torch.bool)
-        check_sequences(tokens, self.vocab_size, tokens.shape[1], hidden)
+            return self._evidence_table()[as_tokens(tokens, self.vocab_size, device=self.device)]
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.device)
         return self._evidence_table()[self._symbols(tokens, hidden)]
 
-    def state_messages(
-        self, vectors: Float[Tensor, "batch t states"]
-    ) -> Float[Tensor, "batch t states"]:
+    def state_messages(self, vectors: Numbers) -> Float[Tensor, "batch t states"]:
         """τ_i / |τ_i| of [wei, (B.1)]: p(z_i | all soft tokens but the i-th), 0 where |τ_i| = 0.
 
         Differentiable in `vectors`, which may have any length and any nonnegative entries.
         """
-        check_soft_tokens(vectors, self.states)
+        vectors = as_soft_tokens(vectors, self.states, device=self.device)
         return chain.leave_one_out(self.initial, self.transition, vectors).state
 
     @property
@@ -307,17 +331,14 @@ class HMM:
         return (0.0, 1.0)
 
     def soft_masked_probs(
-        self, vectors: Float[Tensor, "batch t states"], *, at: int | None = None
+        self, vectors: Numbers, *, at: Count | None = None
     ) -> Float[Tensor, "batch positions vocab"]:
         """G_i(v) = W τ_i / |τ_i|: the embedding model of [wei, B]; 0 where the mass is 0.
 
         On proper embeddings, G_i(e(x)) = p(x_i = · | every other token). `at` keeps position i
         alone.
         """
-        messages = self.state_messages(vectors)
-        if at is not None and not 0 <= at < vectors.shape[1]:
-            raise ValueError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
-        return (messages if at is None else messages[:, at : at + 1]) @ self.emission
+        return at_position(self.state_messages(vectors), at) @ self.emission
 
     # ------------------------------------------------------------------ inside
 
@@ -331,13 +352,15 @@ class HMM:
     def _filter(self, tokens: Int[Tensor, "batch t"]) -> smoothing.Filtered:
         return smoothing.filter_forward(self.initial, self.transition, self.emission.T, tokens)
 
+    def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
+        return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
+
     def _smooth(
         self,
         tokens: Int[Tensor, "batch length"],
         hidden: Bool[Tensor, "batch length"],
         readout: Float[Tensor, "states outcomes"] | None,
     ) -> Float[Tensor, "batch length outcomes"]:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
         smoothed = smoothing.smooth(
             self.initial,
             self.transition,
@@ -349,36 +372,11 @@ class HMM:
         return smoothed.log_probs
 
 
-def check_soft_tokens(vectors: Float[Tensor, "batch t states"], states: int) -> None:
-    if vectors.ndim != 3 or vectors.dtype != torch.float64:
-        raise ValueError(
-            f"soft tokens have shape {tuple(vectors.shape)} and dtype {vectors.dtype}; "
-            "they must be float64 of shape [batch, t, states]"
-        )
-    if vectors.shape[-1] != states:
-        raise ValueError(
-            f"soft tokens have {vectors.shape[-1]} entries; this model has {states} states"
-        )
-    if vectors.shape[1] == 0:
-        raise ValueError("there are no soft tokens: the sequence has length 0")
-    if not (torch.isfinite(vectors) & (vectors >= 0)).all():
-        raise ValueError("soft tokens must be finite and nonnegative: one is negative, inf or nan")
-
-
-def permutation_mixture(
-    states: int, permutations: int, temperature: float, draw: np.random.RandomState
-) -> np.ndarray:
-    """Σ_i m_i P_i with m = softmax(logits / temperature) and P_i random permutations."""
-    weights = softmax(draw.rand(permutations) - 0.5, temperature)
-    transition = np.zeros((states, states))
-    for weight in weights:
-        transition += weight * np.eye(states)[draw.permutation(states)]
-    return transition
-
-
-def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
-    scaled = np.exp((logits - logits.max(-1, keepdims=True)) / temperature)
-    return scaled / scaled.sum(-1, keepdims=True)
+def _as_sizes(states: Count, vocab: Count) -> tuple[int, int]:
+    sizes = as_size("states", states), as_size("vocab", vocab)
+    check_room("the transition matrix", sizes[0], sizes[0])
+    check_room("the emission matrix", *sizes)
+    return sizes
 
 
 def examples() -> dict[str, HMM]:

@@ -20,26 +20,44 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import cast
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.table import all_sequences, places, rows_by_pattern
 from triptych.core.validation import (
-    check_count,
-    check_dimensions,
-    check_floats,
-    check_prefix,
+    Count,
+    Hidden,
+    Number,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_device,
+    as_floats,
+    as_integers,
+    as_masked,
+    as_number,
+    as_positions,
+    as_prefix,
+    as_seed,
+    as_size,
+    as_tokens,
+    check_can,
+    check_room,
     check_same_device,
-    check_sequences,
-    check_shape,
     moved_to,
+    set_fields,
 )
 
 MAX_ENUMERATED = 20
+# Of |h_i| + Σ_j |J_ij|. Energies of 20 spins are then below 2e5 and sums of 210 terms, so that
+# rounding moves them, and log-probabilities, by less than 210 · 2e5 · 2^-53 = 5e-9.
+MAX_PULL = 1e4
 _STATES_AT_ONCE = 2**22
 
 
@@ -55,21 +73,27 @@ class Ising:
     field: Float[Tensor, " length"]
 
     def __post_init__(self) -> None:
-        check_dimensions("field", self.field, 1, "[spins]")
-        check_count("length", self.length, at_least=1)
-        because = f"an Ising model with {self.length} field values"
-        check_shape("coupling", self.coupling, (self.length, self.length), because)
-        check_floats("coupling", self.coupling)
-        check_floats("field", self.field)
-        check_same_device(coupling=self.coupling, field=self.field)
-        if self.coupling.diagonal().any():
-            raise ValueError("coupling must have a zero diagonal: a spin does not act on itself")
-        if not torch.equal(self.coupling, self.coupling.T):
-            i, j = torch.nonzero(self.coupling != self.coupling.T)[0].tolist()
-            raise ValueError(
-                f"coupling must be symmetric; coupling[{i}, {j}] = {self.coupling[i, j].item():g} "
-                f"and coupling[{j}, {i}] = {self.coupling[j, i].item():g} "
+        field = as_floats("field", self.field, shape=(None,), meaning="[spins]")
+        length = as_size("the number of spins in field", len(field))
+        square = f"{(length, length)}: an Ising model with {length} field values"
+        coupling = as_floats("coupling", self.coupling, shape=(length, length), meaning=square)
+        check_same_device(coupling=coupling, field=field)
+        set_fields(self, coupling=coupling, field=field)
+        if coupling.diagonal().any():
+            raise UserError("coupling must have a zero diagonal: a spin does not act on itself")
+        if not torch.equal(coupling, coupling.T):
+            i, j = torch.nonzero(coupling != coupling.T)[0].tolist()
+            raise UserError(
+                f"coupling must be symmetric; coupling[{i}, {j}] = {coupling[i, j].item():g} "
+                f"and coupling[{j}, {i}] = {coupling[j, i].item():g} "
                 "(each pair is counted once, so do not double the entries)"
+            )
+        pull = field.abs() + coupling.abs().sum(-1)
+        if not (pull <= MAX_PULL).all():
+            i = int(pull.argmax())
+            raise UserError(
+                f"coupling and field pull at spin {i} with |h| + Σ |J| = {pull[i].item():.4g}; it "
+                f"must be at most {MAX_PULL:g}, since float64 cannot tell larger energies apart"
             )
 
     def __repr__(self) -> str:
@@ -94,24 +118,32 @@ class Ising:
 
     @classmethod
     def chain(
-        cls, length: int, coupling: float, field: float = 0.0, *, device: torch.device | str = "cpu"
+        cls,
+        length: Count,
+        coupling: Number,
+        field: Number = 0.0,
+        *,
+        device: torch.device | str = "cpu",
     ) -> "Ising":
         """Nearest neighbours on a line."""
-        return cls.grid(1, length, coupling, field, device=device)
+        return cls.grid(1, as_size("length", length), coupling, field, device=device)
 
     @classmethod
     def grid(
         cls,
-        rows: int,
-        columns: int,
-        coupling: float,
-        field: float = 0.0,
+        rows: Count,
+        columns: Count,
+        coupling: Number,
+        field: Number = 0.0,
         *,
         device: torch.device | str = "cpu",
     ) -> "Ising":
         """Nearest neighbours on a rectangle with free borders; spin (r, c) is r * columns + c."""
-        check_count("rows", rows, at_least=1)
-        check_count("columns", columns, at_least=1)
+        rows, columns = as_size("rows", rows), as_size("columns", columns)
+        coupling, field = as_number("coupling", coupling), as_number("field", field)
+        device = as_device(device)
+        spins = f"the coupling matrix of {rows} x {columns} spins"
+        check_room(spins, rows * columns, rows * columns)
         site = torch.arange(rows * columns).reshape(rows, columns)
         pairs = [(site[:, :-1], site[:, 1:]), (site[:-1], site[1:])]
         matrix = torch.zeros((rows * columns,) * 2, dtype=torch.float64)
@@ -123,10 +155,10 @@ class Ising:
     @classmethod
     def clique_and_free(
         cls,
-        spins: int,
-        clique: int,
-        coupling: float,
-        field: float | Sequence[float],
+        spins: Count,
+        clique: Count,
+        coupling: Number,
+        field: Number | Numbers,
         *,
         device: torch.device | str = "cpu",
     ) -> "Ising":
@@ -134,23 +166,33 @@ class Ising:
 
         `field` is one value for every spin or one per spin.
         """
+        spins, clique = as_size("spins", spins), as_size("clique", clique)
+        coupling, device = as_number("coupling", coupling), as_device(device)
         if not 2 <= clique <= spins:
-            raise ValueError(f"a clique of {clique} among {spins} spins: it needs 2..{spins}")
+            raise UserError(f"a clique of {clique} among {spins} spins: it needs 2..{spins}")
+        check_room("the coupling matrix", spins, spins)
         matrix = torch.zeros((spins, spins), dtype=torch.float64)
         matrix[:clique, :clique] = coupling
         matrix.fill_diagonal_(0.0)
-        values = [float(field)] * spins if isinstance(field, int | float) else list(field)
-        if len(values) != spins:
-            raise ValueError(f"field has {len(values)} values for {spins} spins")
-        fields = torch.tensor(values, dtype=torch.float64)
+        listed = isinstance(field, Sequence) and not isinstance(field, str)
+        if listed or getattr(field, "ndim", 0):
+            fields = as_floats("field", cast(Numbers, field)).to("cpu")
+            if fields.shape != (spins,):
+                raise UserError(f"field has {fields.numel()} values for {spins} spins")
+        else:
+            value = as_number("field", cast(Number, field))
+            fields = torch.full((spins,), value, dtype=torch.float64)
         return cls(matrix.to(device), fields.to(device))
 
     @classmethod
     def random(
-        cls, length: int, *, scale: float, seed: int, device: torch.device | str = "cpu"
+        cls, length: Count, *, scale: Number, seed: Count, device: torch.device | str = "cpu"
     ) -> "Ising":
         """Couplings and fields normal with standard deviation `scale`."""
-        generator = torch.Generator().manual_seed(seed)
+        length, device = as_size("length", length), as_device(device)
+        scale = as_number("scale", scale, at_least=0, at_most=MAX_PULL)
+        check_room("the coupling matrix", length, length)
+        generator = torch.Generator().manual_seed(as_seed(seed))
         raw = torch.randn((length, length), generator=generator, dtype=torch.float64) * scale
         fields = torch.randn(length, generator=generator, dtype=torch.float64) * scale
         upper = raw.triu(1)
@@ -158,31 +200,30 @@ class Ising:
 
     # ------------------------------------------------------------------ at any size
 
-    def log_weight(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+    def log_weight(self, tokens: Tokens) -> Float[Tensor, " batch"]:
         """½ sᵀJs + hᵀs: the log-probability up to the normaliser."""
-        check_sequences(tokens, 2, self.length)
+        tokens = as_tokens(tokens, 2, length=self.length, device=self.device)
         spins = _spins(tokens)
         return 0.5 * ((spins @ self.coupling) * spins).sum(-1) + spins @ self.field
 
-    def site_log_odds(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length"]:
+    def site_log_odds(self, tokens: Tokens) -> Float[Tensor, "batch length"]:
         """log p(x_i = 1 | others) / p(x_i = 0 | others) = 2 (h_i + Σ_j J_ij s_j), every site."""
-        check_sequences(tokens, 2, self.length)
+        tokens = as_tokens(tokens, 2, length=self.length, device=self.device)
         return 2 * (self.field + _spins(tokens) @ self.coupling)
 
     def block_log_probs(
-        self, tokens: Int[Tensor, "batch length"], block: Sequence[int]
+        self, tokens: Tokens, block: Sequence[Count]
     ) -> Float[Tensor, "batch states"]:
         """log p(x_block = state | the rest), jointly, states in lexicographic order.
 
         What `tokens` holds inside the block is not read.
         """
-        at = list(block)
+        at = as_positions("block", block, self.length)
         self._check_enumerable(len(at), "a block")
-        if len(set(at)) != len(at) or not all(0 <= i < self.length for i in at):
-            raise ValueError(f"block {at} must hold distinct positions in 0..{self.length - 1}")
+        tokens = as_integers("tokens", tokens, dimensions=2, device=self.device)
         hidden = torch.zeros_like(tokens, dtype=torch.bool)
-        hidden[:, at] = True
-        check_sequences(tokens, 2, self.length, hidden)
+        hidden[:, [i for i in at if i < tokens.shape[1]]] = True
+        tokens = as_tokens(tokens, 2, length=self.length, hidden=hidden)
         outside = _spins(tokens.masked_fill(hidden, 0)).masked_fill(hidden, 0.0)
         pull = self.field[at] + outside @ self.coupling[:, at]  # batch block
         states = _spins(all_sequences(2, len(at), self.device))
@@ -190,9 +231,9 @@ class Ising:
         return log_normalise(pull @ states.T + within)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_sequences(tokens, 2, self.length, hidden)
+        tokens, hidden = as_masked(tokens, hidden, 2, length=self.length, device=self.device)
         out = torch.zeros((*tokens.shape, 2), dtype=torch.float64, device=self.device)
         for rows, pattern in rows_by_pattern(hidden):
             block = torch.nonzero(pattern)[:, 0].tolist()
@@ -215,16 +256,18 @@ class Ising:
         """log Σ_x exp(½ sᵀJs + hᵀs)."""
         return float(self._log_weights.logsumexp(0))
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
         return self.log_weight(tokens) - self.log_partition
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, 2, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, 2, self.length, device=self.device)
         t = prefix.shape[1]
         joint = self._log_weights.reshape(2**t, 2, -1).logsumexp(-1)
         return log_normalise(joint[(prefix * places(2, t, prefix.device)).sum(-1)])
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         law = (self._log_weights - self.log_partition)[None]
         rank = rng.categorical(law, everyone)
@@ -260,7 +303,7 @@ class Ising:
 
     def _check_enumerable(self, spins: int, what: str) -> None:
         if spins > MAX_ENUMERATED:
-            raise ValueError(
+            raise UserError(
                 f"{what} would enumerate 2^{spins} states; the exact limit is {MAX_ENUMERATED} "
                 "spins (single-site and small-block conditionals work at any size)"
             )

@@ -12,11 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Rng
-from triptych.core.validation import moved_to
+from triptych.core.validation import (
+    Count,
+    Hidden,
+    Prefix,
+    Tokens,
+    as_distributions,
+    moved_to,
+    set_fields,
+)
 from triptych.structures.hmm import HMM
 
 
@@ -32,7 +40,10 @@ class Markov:
     length: int
 
     def __post_init__(self) -> None:
-        self._hmm  # noqa: B018  (building it validates the fields)
+        initial = as_distributions("initial", self.initial, shape=(None,), meaning="[vocab]")
+        set_fields(self, initial=initial)
+        hmm = self._hmm  # building it checks the fields
+        set_fields(self, transition=hmm.transition, length=hmm.length)
 
     def __repr__(self) -> str:
         return f"Markov(vocab={self.vocab_size}, length={self.length})"
@@ -41,31 +52,31 @@ class Markov:
     def vocab_size(self) -> int:
         return self.initial.shape[0]
 
+    @property
+    def device(self) -> torch.device:
+        return self.initial.device
+
     def to(self, device: torch.device | str) -> "Markov":
         return moved_to(self, device)
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
         return self._hmm.log_prob(tokens)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
         return self._hmm.next_token_log_probs(prefix)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
         return self._hmm.masked_log_probs(tokens, hidden)
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
         return self._hmm.sample(n, rng)
 
     @cached_property
     def _hmm(self) -> HMM:
-        return HMM(
-            self.initial,
-            self.transition,
-            torch.eye(len(self.initial)).to(self.initial),
-            self.length,
-        )
+        shown = torch.eye(len(self.initial), dtype=torch.float64, device=self.initial.device)
+        return HMM(self.initial, self.transition, shown, self.length)
 
 
 def examples() -> dict[str, Markov]:

@@ -17,31 +17,48 @@ A   transition   [hidden, hidden]
 W   emission     [values, cells, syntax, vocab]
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.logspace import log_normalise, with_point_masses
+from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import (
-    check_count,
-    check_dimensions,
+    Count,
+    Hidden,
+    Number,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_count,
+    as_device,
+    as_distributions,
+    as_floats,
+    as_masked,
+    as_prefix,
+    as_seed,
+    as_size,
+    as_tokens,
+    check_can,
     check_distributions,
-    check_prefix,
+    check_room,
     check_same_device,
-    check_sequences,
-    check_shape,
     moved_to,
     raise_if_impossible,
+    set_fields,
 )
-from triptych.structures import chain, smoothing
-from triptych.structures.hmm import HMM, check_soft_tokens, permutation_mixture, softmax
+from triptych.structures import chain, permutations, smoothing
+from triptych.structures.hmm import HMM
+from triptych.structures.soft_tokens import as_soft_tokens, at_position
 
+MAX_CELLS = 32  # the law of the memory has one dimension per cell
 _ROWS_AT_ONCE = 2**22  # rows x assignments x positions of one block
 
 
@@ -57,8 +74,9 @@ class Posteriors(NamedTuple):
     hidden: Float[Tensor, "batch length cells syntax"]
     addressed: Float[Tensor, "batch length values cells syntax"]
 
-    def cell(self, j: int) -> Float[Tensor, "batch values"]:
+    def cell(self, j: Count) -> Float[Tensor, "batch values"]:
         """p(m_j = · | shown)."""
+        j = as_count("j", j, at_most=self.memory.ndim - 2)
         others = [axis for axis in range(1, self.memory.ndim) if axis != j + 1]
         return self.memory.sum(others) if others else self.memory
 
@@ -79,24 +97,23 @@ class MemoryHMM:
     length: int
 
     def __post_init__(self) -> None:
-        meaning = "[values, cells, syntax, vocab]"
-        check_dimensions("emission", self.emission, 4, meaning)
-        values, cells, syntax, vocab = self.emission.shape
-        because = f"an emission of shape {(values, cells, syntax, vocab)}"
-        check_shape("memory", self.memory, (values,) * cells, because)
-        check_shape("initial", self.initial, (cells * syntax,), because)
-        check_shape("transition", self.transition, (cells * syntax,) * 2, because)
-        check_distributions("memory", self.memory.reshape(-1))
-        check_distributions("initial", self.initial)
-        check_distributions("transition", self.transition)
-        check_distributions("emission", self.emission)
-        check_same_device(
-            memory=self.memory,
-            initial=self.initial,
-            transition=self.transition,
-            emission=self.emission,
-        )
-        check_count("length", self.length, at_least=1)
+        meaning = "[values, cells, syntax, vocab], none of them 0"
+        emission = as_distributions("emission", self.emission, shape=(None,) * 4, meaning=meaning)
+        values, cells, syntax, _ = emission.shape
+        if not emission.numel():
+            raise UserError(f"emission has shape {tuple(emission.shape)}; it must be {meaning}")
+        tensors = {"emission": emission}
+        for name, shape in (
+            ("memory", (values,) * cells),
+            ("initial", (cells * syntax,)),
+            ("transition", (cells * syntax,) * 2),
+        ):
+            because = f"{shape}, as an emission of shape {tuple(emission.shape)} needs"
+            tensors[name] = as_floats(name, getattr(self, name), shape=shape, meaning=because)
+            rows = tensors[name].reshape(-1) if name == "memory" else tensors[name]
+            check_distributions(name, rows)
+        check_same_device(**tensors)
+        set_fields(self, **tensors, length=as_size("length", self.length))
 
     def __repr__(self) -> str:
         return (
@@ -132,27 +149,34 @@ class MemoryHMM:
     def to(self, device: torch.device | str) -> "MemoryHMM":
         return moved_to(self, device)
 
-    def with_length(self, length: int) -> "MemoryHMM":
+    def with_length(self, length: Count) -> "MemoryHMM":
         """The same model on sequences of another length."""
-        return replace(self, length=length)
+        return replace(self, length=as_size("length", length))
 
     # ------------------------------------------------------------------ constructors
 
     @classmethod
     def random(
         cls,
-        values: int,
-        cells: int,
-        syntax: int,
-        vocab: int,
-        length: int,
+        values: Count,
+        cells: Count,
+        syntax: Count,
+        vocab: Count,
+        length: Count,
         *,
-        seed: int,
+        seed: Count,
         device: torch.device | str = "cpu",
     ) -> "MemoryHMM":
         """Every law drawn from a flat Dirichlet; the memory's joint law too."""
-        draw = np.random.default_rng(seed)
+        values = as_size("values", values)
+        cells = as_count("cells", cells, at_least=1, at_most=MAX_CELLS)
+        syntax, vocab = as_size("syntax", syntax), as_size("vocab", vocab)
+        length, device = as_size("length", length), as_device(device)
         hidden = cells * syntax
+        check_room("the law of the memory", *[values] * cells)
+        check_room("the transition matrix", hidden, hidden)
+        check_room("the emission", values, cells, syntax, vocab)
+        draw = np.random.default_rng(as_seed(seed))
         memory = draw.dirichlet(np.ones(values**cells)).reshape((values,) * cells)
         initial = draw.dirichlet(np.ones(hidden))
         transition = draw.dirichlet(np.ones(hidden), size=hidden)
@@ -163,15 +187,15 @@ class MemoryHMM:
     @classmethod
     def random_permutation_mixture(
         cls,
-        values: int,
-        hidden: int,
-        vocab: int,
-        length: int,
+        values: Count,
+        hidden: Count,
+        vocab: Count,
+        length: Count,
         *,
-        seed: int,
-        initial_temperature: float = 10.0,
-        transition_temperature: float = 0.01,
-        emission_temperature: float = 0.01,
+        seed: Count,
+        initial_temperature: Number = 10.0,
+        transition_temperature: Number = 0.01,
+        emission_temperature: Number = 0.01,
         device: torch.device | str = "cpu",
     ) -> "MemoryHMM":
         """The single-cell model of the experiments [wei, 5, D]: values · hidden states in all.
@@ -180,11 +204,19 @@ class MemoryHMM:
         authors' experiments do. Memory and first state are independent here, as in the paper's
         definition; the authors' code draws one start law over all pairs, nearly uniform too.
         """
-        draw = np.random.RandomState(seed)
-        memory = softmax(draw.rand(values) - 0.5, initial_temperature)
-        initial = softmax(draw.rand(hidden) - 0.5, initial_temperature)
-        transition = permutation_mixture(hidden, values * hidden, transition_temperature, draw)
-        emission = softmax(draw.rand(values, 1, hidden, vocab) - 0.5, emission_temperature)
+        values, hidden = as_size("values", values), as_size("hidden", hidden)
+        vocab, length = as_size("vocab", vocab), as_size("length", length)
+        device = as_device(device)
+        check_room("the transition matrix", hidden, hidden)
+        check_room("the emission", values, hidden, vocab)
+        warm, mix, cold = permutations.as_temperatures(
+            initial_temperature, transition_temperature, emission_temperature
+        )
+        draw = np.random.RandomState(as_seed(seed, at_most=permutations.MAX_OLD_SEED))
+        memory = permutations.softmax(draw.rand(values) - 0.5, warm)
+        initial = permutations.softmax(draw.rand(hidden) - 0.5, warm)
+        transition = permutations.mixture(hidden, values * hidden, mix, draw)
+        emission = permutations.softmax(draw.rand(values, 1, hidden, vocab) - 0.5, cold)
         parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
         return cls(*parts, length=length)
 
@@ -192,7 +224,7 @@ class MemoryHMM:
         """The lifted HMM over (m, h) as one chain of |M|^N |H| states: small cases only."""
         count, hidden = self.values**self.cells, self.cells * self.syntax
         if count * hidden > 4096:
-            raise ValueError(
+            raise UserError(
                 f"the lifted chain has {count * hidden} states; as_hmm builds at most 4096 "
                 "(every exact method of MemoryHMM works without it)"
             )
@@ -204,38 +236,40 @@ class MemoryHMM:
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         log_evidence, _ = self._filter(tokens)
         return (log_evidence + self._log_memory).logsumexp(-1)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         log_evidence, log_next = self._filter(prefix)
         joint = log_evidence + self._log_memory
         raise_if_impossible(joint.logsumexp(-1), "the prefix")
-        state = log_normalise(joint)[..., None] + log_next
-        return torch.einsum("bmh,mhx->bx", state.exp(), self._emission_given_memory()).log()
+        state = (log_normalise(joint)[..., None] + log_next).flatten(1)
+        emission = self._emission_given_memory().flatten(0, 1)
+        log_probs = (state.exp() @ emission).log()
+        zero = torch.isneginf(log_probs).any(-1)  # impossible, or too small for a product
+        if zero.any():
+            log_probs[zero] = log_matmul(state[zero][:, None], emission.log())[:, 0]
+        return log_probs
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
+        tokens, hidden = self._as_masked(tokens, hidden)
         addressed = self.posteriors(tokens, hidden).addressed
         predicted = addressed.flatten(2) @ self.emission.flatten(0, 2)
         return with_point_masses(predicted.log(), tokens, hidden)
 
-    def posterior(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length states"]:
+    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
         """log p(h_t = · | the tokens that are shown), h = j * syntax + s."""
         return self.posteriors(tokens, hidden).hidden.flatten(2).log()
 
     @torch.no_grad()
-    def posteriors(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> Posteriors:
+    def posteriors(self, tokens: Tokens, hidden: Hidden) -> Posteriors:
         """The posterior of the memory, of the hidden states, and of the cell each one reads."""
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = self._as_masked(tokens, hidden)
         symbols = tokens.masked_fill(hidden, self.vocab_size)
         rows = max(1, _ROWS_AT_ONCE // (len(self.assignments) * self.length))
         blocks = [
@@ -244,7 +278,9 @@ class MemoryHMM:
         ]
         return Posteriors(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         memory = rng.categorical(self._log_memory[None], everyone)
         log_transition = self.transition.log()
@@ -261,37 +297,35 @@ class MemoryHMM:
     # ------------------------------------------------------------------ the embedding model
 
     def embed(
-        self,
-        tokens: Int[Tensor, "batch t"],
-        hidden: Bool[Tensor, "batch t"] | None = None,
+        self, tokens: Prefix, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch t addressed"]:
         """Proper embeddings e(x)[value, j, s] = W(value, j, s, x), flat; ones where hidden."""
-        if hidden is None:
-            hidden = torch.zeros_like(tokens, dtype=torch.bool)
-        check_sequences(tokens, self.vocab_size, tokens.shape[1], hidden)
         rows = self.emission.flatten(0, 2).T  # vocab, values * cells * syntax
         table = torch.cat([rows, torch.ones_like(rows[:1])])
+        if hidden is None:
+            return table[as_tokens(tokens, self.vocab_size, device=self.device)]
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.device)
         return table[tokens.masked_fill(hidden, self.vocab_size)]
 
-    def lift(self, vectors: Float[Tensor, "*batch addressed"]) -> Float[Tensor, "*batch lifted"]:
+    def lift(self, vectors: Numbers) -> Float[Tensor, "*batch lifted"]:
         """η(v)[m, j, s] = v[m_j, j, s]: from what a cell says to the whole memory [wei, C.2]."""
+        vectors = self._as_vectors(vectors, self.values * self.cells * self.syntax)
         shaped = vectors.unflatten(-1, (self.values, self.cells, self.syntax))
         cell = torch.arange(self.cells, device=vectors.device)
         return shaped[..., self.assignments, cell, :].flatten(-3)
 
-    def lower(self, vectors: Float[Tensor, "*batch lifted"]) -> Float[Tensor, "*batch addressed"]:
+    def lower(self, vectors: Numbers) -> Float[Tensor, "*batch addressed"]:
         """φ(v)[value, j, s] = |M|^(1-N) Σ_{m : m_j = value} v[m, j, s] [wei, (C.4)]."""
         shape = (len(self.assignments), self.cells, self.syntax)
+        vectors = self._as_vectors(vectors, math.prod(shape))
         shaped = vectors.unflatten(-1, shape)
         mean = torch.einsum("...mjs,mjv->...vjs", shaped, self._reads())
         return mean.flatten(-3) / self.values ** (self.cells - 1)
 
-    def lifted_messages(
-        self, vectors: Float[Tensor, "batch t lifted"]
-    ) -> Float[Tensor, "batch t lifted"]:
+    def lifted_messages(self, vectors: Numbers) -> Float[Tensor, "batch t lifted"]:
         """τ_i / |τ_i| of [wei, (C.3)] over (m, h); 0 where |τ_i| = 0. Differentiable."""
         count, hidden = len(self.assignments), self.cells * self.syntax
-        check_soft_tokens(vectors, count * hidden)
+        vectors = as_soft_tokens(vectors, count * hidden, device=self.device)
         batch, length, _ = vectors.shape
         per_memory = vectors.unflatten(-1, (count, hidden)).transpose(1, 2)
         flat = per_memory.reshape(batch * count, length, hidden)
@@ -310,22 +344,29 @@ class MemoryHMM:
         return (0.0, 1.0)
 
     def soft_masked_probs(
-        self, vectors: Float[Tensor, "batch t lifted"], *, at: int | None = None
+        self, vectors: Numbers, *, at: Count | None = None
     ) -> Float[Tensor, "batch positions vocab"]:
         """G_i(v) = W φ(τ_i) / |φ(τ_i)| of [wei, C.2]; 0 where the mass is 0.
 
         On lifted proper embeddings, G_i(η(e(x))) = p(x_i = · | every other token). `at` keeps
         position i alone. With one cell, lifting changes nothing.
         """
-        messages = self.lifted_messages(vectors)
-        if at is not None and not 0 <= at < vectors.shape[1]:
-            raise ValueError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
-        lowered = self.lower(messages if at is None else messages[:, at : at + 1])
+        lowered = self.lower(at_position(self.lifted_messages(vectors), at))
         total = lowered.sum(-1, keepdim=True)
         law = lowered / torch.where(total > 0, total, torch.ones_like(total))
         return law @ self.emission.flatten(0, 2)
 
     # ------------------------------------------------------------------ inside
+
+    def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
+        return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
+
+    def _as_vectors(self, vectors: Numbers, width: int) -> Float[Tensor, "*batch width"]:
+        """Vectors of `width` numbers, in any number of rows; gradients pass."""
+        given = as_floats("vectors", vectors, device=self.device)
+        if given.shape[-1:] != (width,):
+            raise UserError(f"vectors has shape {tuple(given.shape)}; its last must be {width}")
+        return given
 
     @property
     def _log_memory(self) -> Float[Tensor, " assignments"]:

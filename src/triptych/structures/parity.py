@@ -19,13 +19,21 @@ from torch import Tensor
 from triptych.core.logspace import point_mass, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
-    check_count,
-    check_integers,
-    check_prefix,
-    check_sequences,
-    check_tokens,
+    Count,
+    Hidden,
+    Prefix,
+    Tokens,
+    as_device,
+    as_integers,
+    as_masked,
+    as_prefix,
+    as_seed,
+    as_size,
+    as_tokens,
+    check_can,
     moved_to,
     raise_if_impossible,
+    set_fields,
 )
 
 
@@ -40,19 +48,20 @@ class HiddenParity:
     secret: Int[Tensor, " bits"]
 
     def __post_init__(self) -> None:
-        check_integers("secret", self.secret, dimensions=1)
-        check_tokens(self.secret[None], 2)
+        secret = as_integers("secret", self.secret, dimensions=1)
+        as_tokens(secret[None], 2, name="secret")
+        set_fields(self, secret=secret)
 
     def __repr__(self) -> str:
         return f"HiddenParity(secret={''.join(map(str, self.secret.tolist()))})"
 
     @classmethod
     def random(
-        cls, length: int, *, seed: int, device: torch.device | str = "cpu"
+        cls, length: Count, *, seed: Count, device: torch.device | str = "cpu"
     ) -> "HiddenParity":
         """A uniform secret of length - 1 bits."""
-        check_count("length", length, at_least=1)
-        generator = torch.Generator().manual_seed(seed)
+        length, device = as_size("length", length), as_device(device)
+        generator = torch.Generator().manual_seed(as_seed(seed))
         return cls(torch.randint(2, (length - 1,), generator=generator).to(device))
 
     @property
@@ -63,18 +72,22 @@ class HiddenParity:
     def length(self) -> int:
         return len(self.secret) + 1
 
+    @property
+    def device(self) -> torch.device:
+        return self.secret.device
+
     def to(self, device: torch.device | str) -> "HiddenParity":
         return moved_to(self, device)
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, 2, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, 2, length=self.length, device=self.device)
         right = tokens[:, -1] == self._last_bit(tokens[:, :-1])
         each = -(self.length - 1) * math.log(2)
         law = torch.full((len(tokens),), each, dtype=torch.float64, device=tokens.device)
         return law.masked_fill(~right, -torch.inf)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, 2, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, 2, self.length, device=self.device)
         if prefix.shape[1] < self.length - 1:
             return torch.full(
                 (len(prefix), 2), -math.log(2), dtype=torch.float64, device=prefix.device
@@ -82,23 +95,25 @@ class HiddenParity:
         return point_mass(self._last_bit(prefix), 2)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
         """Counting: of the 2^k fillings of k hidden bits, those whose last bit fits.
 
         A filling with an odd sum fits unless its first bits are the secret; the one even string
         fits too. So among the fillings that agree with what is shown, drop one and add one.
         """
-        check_sequences(tokens, 2, self.length, hidden)
+        tokens, hidden = as_masked(tokens, hidden, 2, length=self.length, device=self.device)
         counts = torch.stack([self._fitting(tokens, hidden, bit) for bit in (0, 1)], -1)
         total = torch.where(hidden[:, 0], counts[:, 0].sum(-1), counts[:, 0, 0])
         raise_if_impossible(total.log(), "what is shown")
         return with_point_masses((counts / total[:, None, None]).log(), tokens, hidden)
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
-        half = torch.full((1, 2), -math.log(2), dtype=torch.float64, device=self.secret.device)
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
+        half = torch.full((1, 2), -math.log(2), dtype=torch.float64, device=self.device)
         first = rng.categorical(
-            half, torch.zeros((n, self.length - 1), dtype=torch.long, device=self.secret.device)
+            half, torch.zeros((n, self.length - 1), dtype=torch.long, device=self.device)
         )
         return torch.cat([first, self._last_bit(first)[:, None]], dim=1)
 

@@ -17,6 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
+from triptych.core.validation import Count, UserError, as_device, as_size
 
 MAX_STACKS = 2**18
 _BLOCK_BYTES = 256 * 2**20
@@ -30,16 +31,20 @@ class Tree(NamedTuple):
     inner: int
 
 
-def tree_of_stacks(types: int, max_depth: int, device: torch.device | str = "cpu") -> Tree:
+def tree_of_stacks(types: Count, max_depth: Count, device: torch.device | str = "cpu") -> Tree:
     """All stacks of at most `max_depth` brackets of `types` types, level by level.
 
     Stack (j_1, …, j_d), outermost first, is node j_d + 1 + k (j_{d-1} + 1 + k (…)).
     """
-    sizes = [types**d for d in range(max_depth + 1)]
+    types, max_depth = as_size("types", types), as_size("max_depth", max_depth)
+    device = as_device(device)
+    sizes = [1]
+    while len(sizes) <= max_depth and sum(sizes) <= MAX_STACKS:
+        sizes.append(types ** len(sizes))
     if sum(sizes) > MAX_STACKS:
-        raise ValueError(
-            f"{types} bracket types of depth {max_depth} make {sum(sizes)} stacks; masked "
-            f"conditionals enumerate at most {MAX_STACKS}: lower max_depth "
+        raise UserError(
+            f"types = {types} and max_depth = {max_depth} make more than {MAX_STACKS} stacks, "
+            "the most that masked conditionals enumerate: lower max_depth "
             "(log_prob, next_token_log_probs and sample have no such limit)"
         )
     depth = torch.repeat_interleave(torch.arange(max_depth + 1), torch.tensor(sizes))

@@ -28,13 +28,26 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
+from triptych.core.masking import as_rates
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
-    check_count,
-    check_prefix,
-    check_probability,
-    check_sequences,
+    Count,
+    Hidden,
+    Number,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_bool_mask,
+    as_device,
+    as_masked,
+    as_number,
+    as_prefix,
+    as_size,
+    as_tokens,
+    check_can,
     raise_if_impossible,
+    set_fields,
 )
 
 MAX_SETS = 200_000
@@ -56,10 +69,14 @@ class Topics:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("topics", "words", "drawn", "length"):
-            check_count(name, getattr(self, name), at_least=1)
+        sizes = {
+            name: as_size(name, getattr(self, name))
+            for name in ("topics", "words", "drawn", "length")
+        }
+        set_fields(self, **sizes, device=as_device(self.device))
+        as_size("topics * words", self.vocab_size)
         if self.drawn > self.topics:
-            raise ValueError(f"{self.drawn} distinct topics cannot be drawn of {self.topics}")
+            raise UserError(f"{self.drawn} distinct topics cannot be drawn of {self.topics}")
 
     @property
     def vocab_size(self) -> int:
@@ -68,37 +85,41 @@ class Topics:
     def to(self, device: torch.device | str) -> "Topics":
         return Topics(self.topics, self.words, self.drawn, self.length, device)
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._log_evidence(self._seen(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
-    def posterior(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length states"]:
+    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown)."""
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
         seen = self._seen(tokens, ~hidden)
         raise_if_impossible(self._log_evidence(seen), "what is shown")
-        law = (self.topic_probs(seen) / self.drawn).log()
+        law = (self._topic_probs(seen) / self.drawn).log()
         topic = torch.where(hidden, 0, tokens // self.words)
         return with_point_masses(law[:, None].expand(-1, self.length, -1), topic, hidden)
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
         seen = self._seen(tokens, ~hidden)
         raise_if_impossible(self._log_evidence(seen), "what is shown")
         law = self._word_log_probs(seen)
         return with_point_masses(law[:, None].expand(-1, self.length, -1), tokens, hidden)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         seen = self._seen(prefix, torch.ones_like(prefix, dtype=torch.bool))
         raise_if_impossible(self._log_evidence(seen), "the prefix")
         return self._word_log_probs(seen)
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         free = torch.ones((n, self.topics), dtype=torch.float64, device=self.device)
         chosen = []
         for _ in range(self.drawn):  # without replacement: a chosen topic loses its weight
@@ -114,20 +135,31 @@ class Topics:
 
     # ------------------------------------------------------------------ the topics themselves
 
-    def topic_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch topics"]:
-        """p(topic is in the document | `seen` topics occur among the shown words)."""
+    def topic_probs(self, seen: Numbers) -> Float[Tensor, "batch topics"]:
+        """p(topic is in the document | `seen` topics occur among the shown words).
+
+        `seen[b, t]` is True where topic t occurs; a document of `drawn` topics shows no more.
+        """
+        seen = self._as_topics("seen", seen)
+        if (seen.sum(-1) > self.drawn).any():
+            raise UserError(f"seen marks more than {self.drawn} topics, which a document has")
+        return self._topic_probs(seen)
+
+    def _topic_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch topics"]:
         u = seen.sum(-1, keepdim=True).double()
         rest = (self.drawn - u) / (self.topics - u).clamp(min=1.0)
         return torch.where(seen, torch.ones_like(rest), rest)
 
     def set_posterior(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> tuple[Int[Tensor, "sets drawn"], Float[Tensor, "batch sets"]]:
         """Every topic set, and log p(set | shown), by enumeration of the C(T, τ) sets."""
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
         count = math.comb(self.topics, self.drawn)
         if count > MAX_SETS:
-            raise ValueError(
+            raise UserError(
                 f"there are {count} sets of {self.drawn} topics out of {self.topics}; enumeration "
                 f"stops at {MAX_SETS} (topic_probs and posterior have a closed form at any size)"
             )
@@ -144,34 +176,40 @@ class Topics:
 
     # ------------------------------------------------------------------ long documents
 
-    def limit_word_probs(
-        self, present: Bool[Tensor, "batch topics"]
-    ) -> Float[Tensor, "batch vocab"]:
+    def limit_word_probs(self, present: Numbers) -> Float[Tensor, "batch vocab"]:
         """Word frequencies of an infinitely long document: 1/(τ v) on its topics."""
-        self._check_present(present)
+        present = self._as_present(present)
         return present.double().repeat_interleave(self.words, -1) / (self.drawn * self.words)
 
     def limit_corrupted_probs(
-        self, present: Bool[Tensor, "batch topics"], *, p_m: float, p_c: float, p_r: float
+        self, present: Numbers, *, p_m: Number, p_c: Number, p_r: Number
     ) -> Float[Tensor, "batch vocab_and_mask"]:
         """Frequencies after masking, in the infinite-document limit [li, (2.17)]; mask last.
 
         Worked value: T = 2, v = 1, τ = 1, p_m = ½, p_c = p_r = ¼. A word of the topic has
         1 - ¾·½ + ½·¼/2 = 11/16, the other word ½·¼/2 = 1/16, the mask ½·½ = 4/16.
         """
-        for name, value in (("p_m", p_m), ("p_c", p_c), ("p_r", p_r), ("p_c + p_r", p_c + p_r)):
-            check_probability(name, value)
+        p_m, p_c, p_r = as_rates(p_m, p_c, p_r)
         replaced = p_m * p_r / self.vocab_size
         words = (1 - (1 - p_c) * p_m) * self.limit_word_probs(present) + replaced
         return torch.cat([words, torch.full_like(words[:, :1], p_m * (1 - p_c - p_r))], dim=-1)
 
     # ------------------------------------------------------------------ inside
 
-    def _check_present(self, present: Bool[Tensor, "batch topics"]) -> None:
-        if present.shape[-1] != self.topics or not (present.sum(-1) == self.drawn).all():
-            raise ValueError(
+    def _as_topics(self, name: str, values: Numbers) -> Bool[Tensor, "batch topics"]:
+        meaning = f"True or False for each of the {self.topics} topics, in one row per document"
+        mask = as_bool_mask(name, values, meaning=meaning, device=self.device)
+        if mask.ndim != 2 or mask.shape[1] != self.topics:
+            raise UserError(f"{name} has shape {tuple(mask.shape)}; it must be {meaning}")
+        return mask
+
+    def _as_present(self, present: Numbers) -> Bool[Tensor, "batch topics"]:
+        mask = self._as_topics("present", present)
+        if not (mask.sum(-1) == self.drawn).all():
+            raise UserError(
                 f"each row must mark exactly {self.drawn} of {self.topics} topics as present"
             )
+        return mask
 
     def _seen(
         self, tokens: Int[Tensor, "batch t"], shown: Bool[Tensor, "batch t"]
@@ -181,18 +219,15 @@ class Topics:
 
     def _log_evidence(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, " batch"]:
         """log p(shown), up to the factor (τ v)^-N of a full document, which is included there."""
-        sets = math.comb(self.topics, self.drawn)
-        fitting = [
-            math.comb(self.topics - u, self.drawn - u) if u <= self.drawn else 0
-            for u in range(self.topics + 1)
-        ]
-        ratio = [math.log(n) - math.log(sets) if n else -math.inf for n in fitting]
+        # C(T-u, τ-u) / C(T, τ) = Π_{i<u} (τ-i) / (T-i), and a document shows at most N topics.
+        i = torch.arange(min(self.topics, self.length), dtype=torch.float64, device=seen.device)
+        factors = (self.drawn - i).clamp(min=0.0) / (self.topics - i)
+        ratio = torch.nn.functional.pad(factors.log().cumsum(0), (1, 0))
         each = -self.length * math.log(self.drawn * self.words)
-        by_topics_seen = torch.tensor(ratio, dtype=torch.float64, device=seen.device) + each
-        return by_topics_seen[seen.sum(-1)]
+        return (ratio + each)[seen.sum(-1)]
 
     def _word_log_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch vocab"]:
-        law = self.topic_probs(seen) / (self.drawn * self.words)
+        law = self._topic_probs(seen) / (self.drawn * self.words)
         return law.log().repeat_interleave(self.words, -1)
 
 
@@ -224,14 +259,19 @@ class LDA:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        for name in ("topics", "words", "min_length"):
-            check_count(name, getattr(self, name), at_least=1)
-        check_count("length", self.length, at_least=self.min_length)
-        if not 1e-6 <= self.concentration <= 1e6:
-            raise ValueError(
-                f"concentration is {self.concentration}; it must lie between 1e-6 and 1e6 "
+        sizes = {
+            name: as_size(name, getattr(self, name)) for name in ("topics", "words", "min_length")
+        }
+        length = as_size("length", self.length, at_least=sizes["min_length"])
+        concentration = as_number("concentration", self.concentration)
+        if not 1e-6 <= concentration <= 1e6:
+            raise UserError(
+                f"concentration is {concentration}; it must lie between 1e-6 and 1e6 "
                 "(beyond that the urn's probabilities lose their digits)"
             )
+        device = as_device(self.device)
+        set_fields(self, **sizes, length=length, concentration=concentration, device=device)
+        as_size("topics * words", self.end_token)
 
     @property
     def end_token(self) -> int:
@@ -246,20 +286,22 @@ class LDA:
             self.topics, self.words, self.concentration, self.min_length, self.length, device
         )
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._log_evidence(self._read(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
         evidence = self._read(tokens, ~hidden)
         raise_if_impossible(self._log_evidence(evidence), "what is shown")
         return with_point_masses(self._predict(evidence), tokens, hidden)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         t = prefix.shape[1]
         padded = torch.nn.functional.pad(prefix, (0, self.length - t))
         shown = torch.arange(self.length, device=prefix.device).expand_as(padded) < t
@@ -267,15 +309,15 @@ class LDA:
         raise_if_impossible(self._log_evidence(evidence), "the prefix")
         return self._predict(evidence)[:, t]
 
-    def posterior(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length states"]:
+    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown); the last state is "after the end"."""
         words = self.masked_log_probs(tokens, hidden)
         by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
         return torch.cat([by_topic, words[..., -1:]], dim=-1)
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = self.length - self.min_length + 1
         ends = self.min_length + rng.categorical(_uniform(lengths, self.device)[None], everyone)

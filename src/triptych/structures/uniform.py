@@ -4,12 +4,24 @@ import math
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
 from triptych.core.protocols import Rng
-from triptych.core.validation import check_count, check_prefix, check_sequences
+from triptych.core.validation import (
+    Count,
+    Hidden,
+    Prefix,
+    Tokens,
+    as_device,
+    as_masked,
+    as_prefix,
+    as_size,
+    as_tokens,
+    check_can,
+    set_fields,
+)
 
 
 @dataclass(frozen=True)
@@ -24,28 +36,36 @@ class Uniform:
     device: torch.device | str = "cpu"
 
     def __post_init__(self) -> None:
-        check_count("vocab_size", self.vocab_size, at_least=1)
-        check_count("length", self.length, at_least=1)
+        set_fields(
+            self,
+            vocab_size=as_size("vocab_size", self.vocab_size),
+            length=as_size("length", self.length),
+            device=as_device(self.device),
+        )
 
     def to(self, device: torch.device | str) -> "Uniform":
         return Uniform(self.vocab_size, self.length, device)
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._law(len(tokens))[:, 0] * self.length
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         return self._law(len(prefix))
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
         law = self._law(len(tokens))[:, None].expand(-1, self.length, -1)
         return with_point_masses(law, tokens, hidden)
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         rows = torch.zeros((n, self.length), dtype=torch.long, device=self.device)
         return rng.categorical(self._law(1), rows)
 

@@ -132,12 +132,12 @@ def _family(setting: Setting, generator: torch.Generator) -> Row:
         "reached_error": abs(float(topics.population_loss(setting, reached)) - setting.least_loss),
         "distance": topics.distance_from_optima(setting, reached),
         "from_least_norm": _apart(reached, solution),
-        "least_norm_error": _apart(solution, topics.ridge_limit(setting)),
+        "least_norm_error": _apart(solution, topics.printed_ridge_limit(setting)),
     }
 
 
 def _ridges(setting: Setting) -> Row:
-    limit, last = topics.ridge_limit(setting), PENALTIES[-1]
+    limit, last = topics.printed_ridge_limit(setting), PENALTIES[-1]
     straight = 2 * topics.ridge(setting, last) - topics.ridge(setting, 2 * last)
     return {
         "penalties": list(PENALTIES),

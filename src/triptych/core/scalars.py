@@ -1,0 +1,184 @@
+"""Single values that a user hands over: a count, a number, a name, a device, an object.
+
+Each `as_...` function returns the plain value, or raises `UserError`. `core.validation` is the
+entrance to use: it has these and the ones for tensors and tokens.
+"""
+
+import math
+import numbers
+from collections.abc import Iterable, Sequence
+from typing import Any, SupportsFloat, SupportsIndex
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Count = SupportsIndex
+Number = SupportsFloat
+
+MAX_SIZE = 2**31 - 1  # of one dimension of a tensor that we make
+_MAX_SEED = 2**63 - 1
+
+
+class UserError(ValueError):
+    """A mistake in what the user gave; the message is one sentence that says how to mend it."""
+
+
+def as_count(
+    name: str, value: Count, *, at_least: int | None = 0, at_most: int | None = None
+) -> int:
+    """A whole number as an int.
+
+    2.0 is refused like 2.5: a size that was computed with floats is a mistake more often than not.
+    """
+    number = _unwrapped(value)
+    if isinstance(number, bool) or not isinstance(number, numbers.Integral):
+        whole = isinstance(number, float | np.floating) and float(number).is_integer()
+        instead = f": write {int(number)}" if whole else ""
+        raise UserError(f"{name} is {shown(value)}; it must be a whole number{instead}")
+    count = int(number)
+    if at_least is not None and count < at_least:
+        raise UserError(f"{name} is {count}; it must be at least {at_least}")
+    if at_most is not None and count > at_most:
+        raise UserError(f"{name} is {count}; it must be at most {at_most}")
+    return count
+
+
+def as_size(name: str, value: Count, *, at_least: int = 1) -> int:
+    """A whole number of rows, states, positions: what becomes a dimension of a tensor."""
+    return as_count(name, value, at_least=at_least, at_most=MAX_SIZE)
+
+
+def as_seed(value: Count, *, name: str = "seed", at_most: int = _MAX_SEED) -> int:
+    """The whole number that names a stream of random numbers."""
+    return as_count(name, value, at_least=0, at_most=at_most)
+
+
+def as_number(
+    name: str,
+    value: Number,
+    *,
+    at_least: int | float | None = None,
+    at_most: int | float | None = None,
+    above: int | float | None = None,
+    below: int | float | None = None,
+    finite: bool = True,
+) -> float:
+    """A real number as a float, between bounds; `above` and `below` exclude the bound itself.
+
+    nan is always refused, an infinity unless `finite` is False.
+    """
+    number = _as_float(name, value)
+    if math.isnan(number) or (finite and math.isinf(number)):
+        raise UserError(f"{name} is {number}; it must be a finite number")
+    bounds = [
+        (at_least is None or number >= at_least, f"at least {at_least}"),
+        (above is None or number > above, f"above {above}"),
+        (at_most is None or number <= at_most, f"at most {at_most}"),
+        (below is None or number < below, f"below {below}"),
+    ]
+    for holds, words in bounds:
+        if not holds:
+            raise UserError(f"{name} is {number}; it must be {words}")
+    return number
+
+
+def as_probability(name: str, value: Number, *, strictly: bool = False) -> float:
+    """A number between 0 and 1; `strictly` excludes 0 and 1."""
+    probability = _as_float(name, value)
+    if strictly and not 0.0 < probability < 1.0:
+        raise UserError(f"{name} is {probability}; it must lie strictly between 0 and 1")
+    if not 0.0 <= probability <= 1.0:
+        raise UserError(f"{name} is {probability}; it must be a probability, between 0 and 1")
+    return probability
+
+
+def as_end_token(value: Count | None, vocab_size: int | None = None) -> int | None:
+    """The token after which a string is over, or None where none ends."""
+    if value is None:
+        return None
+    try:
+        at_most = None if vocab_size is None else vocab_size - 1
+        return as_count("end_token", value, at_least=0, at_most=at_most)
+    except UserError:
+        tokens = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
+        raise UserError(f"end_token is {shown(value)}; it must be {tokens}, or None") from None
+
+
+def as_flag(name: str, value: bool) -> bool:
+    """True or False; 1 and "no" are neither."""
+    if not isinstance(value, bool | np.bool_):
+        raise UserError(f"{name} is {shown(value)}; it must be True or False")
+    return bool(value)
+
+
+def as_text(name: str, value: str) -> str:
+    if not isinstance(value, str):
+        raise UserError(f"{name} is {shown(value)}; it must be a string")
+    return value
+
+
+def as_device(value: torch.device | str, *, name: str = "device") -> torch.device:
+    """A device of this machine: "cpu", "cuda", "cuda:1"."""
+    if not isinstance(value, torch.device | str):
+        raise UserError(f"{name} is {shown(value)}; it must be a device such as 'cpu' or 'cuda'")
+    try:
+        device = torch.device(value)
+    except RuntimeError:
+        raise UserError(f"{name} is {value!r}; it must be a device, 'cpu' or 'cuda'") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"{name} is {str(device)!r}, and this machine has no GPU: pass 'cpu'")
+    return device
+
+
+def check_can(name: str, value: object, *needs: str) -> None:
+    """`value` has every method or attribute that is needed of it."""
+    missing = [need for need in needs if not hasattr(value, need)]
+    if missing:
+        raise UserError(f"{name} is {shown(value)}; it needs {' and '.join(missing)}")
+
+
+def check_callable(name: str, value: object, question: str) -> None:
+    """`value` can be called, as `question` shows."""
+    if not callable(value):
+        raise UserError(f"{name} is {shown(value)}; it must be a function, {question}")
+
+
+def as_list(name: str, values: Iterable[Any], what: str) -> list[Any]:
+    """The items of a list, a tuple, or a tensor or array of one dimension."""
+    shaped = isinstance(values, Tensor | np.ndarray)
+    if shaped and values.ndim != 1:
+        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be a list of {what}")
+    if not shaped and (not isinstance(values, Sequence) or isinstance(values, str | bytes)):
+        raise UserError(f"{name} is {shown(values)}; it must be a list of {what}")
+    return list(values)
+
+
+def shown(value: object) -> str:
+    """A value in a message: short, and a tensor by its shape and type."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim > 0:
+        kind = "a tensor" if isinstance(value, Tensor) else "an array"
+        return f"{kind} of shape {tuple(value.shape)} and dtype {value.dtype}"
+    if isinstance(value, type) or callable(value):
+        return f"{getattr(value, '__name__', type(value).__name__)}"
+    if not isinstance(value, str | numbers.Number | Sequence | Tensor | np.ndarray | None):
+        return f"a {type(value).__name__}"
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _as_float(name: str, value: Number) -> float:
+    number = _unwrapped(value)
+    if isinstance(number, bool) or not isinstance(number, numbers.Real):
+        raise UserError(f"{name} is {shown(value)}; it must be a number")
+    try:
+        return float(number)
+    except OverflowError:
+        raise UserError(f"{name} is beyond the range of floats; it must be a number") from None
+
+
+def _unwrapped(value: object) -> Any:
+    """The number inside a tensor or array of one number without dimensions."""
+    if isinstance(value, Tensor | np.ndarray) and value.ndim == 0:
+        return value.item()
+    return bool(value) if isinstance(value, np.bool_) else value
