@@ -1,0 +1,110 @@
+"""What samplers of full sequences share: chains and oracles as they come in, and their answers."""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.mask_laws import MaskLaw
+from triptych.core.protocols import Masked, Rng
+from triptych.core.samplers import Chain
+from triptych.core.validation import Hidden, Tokens, UserError, as_bool_mask, as_tokens
+from triptych.inference.answers import check_answer, check_sums
+
+
+def as_chains(
+    oracle: Masked, tokens: Tokens, masks: MaskLaw | None = None
+) -> Int[Tensor, "chains length"]:
+    """Full sequences of at least one chain, which fit the blocks and the oracle."""
+    check_oracle(oracle)
+    chains = as_tokens(tokens, oracle.vocab_size)
+    if len(chains) == 0:
+        raise UserError("there are no chains: tokens have no rows")
+    if masks is None:
+        return chains
+    check_masks(masks)
+    if masks.length != chains.shape[1]:
+        raise UserError(
+            f"the blocks are of {masks.length} positions and the sequences have {chains.shape[1]}"
+        )
+    if masks.device.type != chains.device.type:
+        raise UserError(
+            f"the blocks are on {masks.device} and the tokens on {chains.device}; "
+            f"use masks.to({str(chains.device)!r})"
+        )
+    return chains
+
+
+def check_oracle(oracle: Masked) -> None:
+    if not isinstance(oracle, Masked):
+        raise UserError(
+            f"{type(oracle).__name__} has no masked_log_probs; these samplers ask for the law of "
+            "hidden positions given the shown ones"
+        )
+
+
+def check_masks(masks: MaskLaw) -> None:
+    if not isinstance(masks, MaskLaw):
+        name = type(masks).__name__
+        raise UserError(f"masks is a {name}; it must be a MaskLaw, as MaskLaw.of_size(length, k)")
+
+
+def masked_answer(
+    oracle: Masked, tokens: Int[Tensor, "rows length"], hidden: Bool[Tensor, "rows length"]
+) -> Float[Tensor, "rows length vocab"]:
+    """What the oracle says of every position, one column a token."""
+    answer = oracle.masked_log_probs(tokens, hidden)
+    shape = (*tokens.shape, oracle.vocab_size)
+    check_answer(answer, shape, tokens.device, type(oracle).__name__)
+    return answer
+
+
+def laws_at(
+    oracle: Masked,
+    tokens: Int[Tensor, "rows length"],
+    hidden: Bool[Tensor, "rows length"],
+    at: Int[Tensor, " rows"],
+) -> Float[Tensor, "rows vocab"]:
+    """The law of one hidden position of each row."""
+    answer = masked_answer(oracle, tokens, hidden)
+    laws = answer[torch.arange(len(tokens), device=at.device), at]
+    check_sums(
+        laws,
+        type(oracle).__name__,
+        lambda row: f"at position {int(at[row])} of {tokens[row].tolist()}",
+    )
+    return laws
+
+
+def positions_of(hidden: Hidden) -> Int[Tensor, "rows k"]:
+    """The hidden positions of each row from the left, for rows that hide equally many."""
+    hidden = as_bool_mask("hidden", hidden)
+    sizes = hidden.sum(-1)
+    if len(hidden) and not (sizes == sizes[0]).all():
+        raise UserError("the rows hide different numbers of positions; ask for each size apart")
+    return torch.nonzero(hidden)[:, 1].reshape(len(hidden), int(sizes[0]) if len(hidden) else 0)
+
+
+def uniform_on(allowed: Hidden) -> Float[Tensor, "rows length"]:
+    """log of the uniform law on the allowed positions of each row."""
+    allowed = as_bool_mask("allowed", allowed, meaning="True where a position may be drawn")
+    none = torch.nonzero(~allowed.any(-1))
+    if len(none):
+        raise UserError(f"row {none[0].tolist()} allows no position, so that none can be drawn")
+    weight = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
+    return weight.masked_fill(~allowed, -torch.inf).log_softmax(-1)
+
+
+def chain(
+    step: Callable[[Int[Tensor, "1 length"], Rng], Int[Tensor, "1 length"]],
+    target: Mapping[tuple[int, ...], float],
+    *,
+    reversible: bool,
+) -> Chain:
+    """A promise about one chain, whose states are tuples."""
+
+    def one(state: tuple[int, ...], rng: Rng) -> tuple[int, ...]:
+        return tuple(step(torch.tensor([state]), rng)[0].tolist())
+
+    return Chain(one, target, reversible)
