@@ -1,11 +1,13 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
-from triptych.structures.ising import Ising
+from triptych.core.validation import UserError
+from triptych.structures.ising import MAX_PULL, Ising
 
 
 def sigmoid(x):
@@ -84,6 +86,51 @@ def test_single_sites_at_any_size():
     log_probs = ising.masked_log_probs(tokens, hidden)[:, 9]
     torch.testing.assert_close(log_probs[:, 1] - log_probs[:, 0], odds[:, 9])
     assert ising.block_log_probs(tokens, [0, 1, 8, 9]).shape == (3, 16)
+
+
+@pytest.mark.parametrize("coupling", [1e15, 1e18, 1e200, 1e308, -1e15])
+def test_energies_that_floats_cannot_tell_apart_are_refused(coupling):
+    """Probabilities summed to 0.974 at 1e15 and to 2 at 1e18, and were nan at 1e308."""
+    with pytest.raises(UserError, match="float64 cannot tell larger energies apart"):
+        Ising.chain(3, coupling, field=0.1)
+
+
+@pytest.mark.parametrize("coupling", [100.0, 3000.0, MAX_PULL / 2 - 1])
+def test_large_energies_within_the_limit_keep_their_digits(coupling):
+    """All spins up or all down: p(up) / p(down) = exp(2 · 3 · field), whatever the coupling is."""
+    ising = Ising.chain(3, coupling, field=0.1)
+    log_probs = ising.log_prob(all_sequences(2, 3))
+    assert log_probs.logsumexp(0).abs().item() < 5e-9
+    assert (log_probs[-1] - log_probs[0]).item() == pytest.approx(0.6, abs=5e-9)
+    assert log_probs[-1].exp().item() == pytest.approx(sigmoid(0.6), abs=5e-9)
+
+
+def test_the_limit_is_on_the_pull_at_one_spin():
+    """A spin with many neighbours is pulled by all of them together."""
+    assert Ising.clique_and_free(5, 5, MAX_PULL / 5, 0.0).length == 5
+    with pytest.raises(UserError, match=r"pull at spin 0 with \|h\| \+ Σ \|J\| = 1.6e\+04"):
+        Ising.clique_and_free(5, 5, 0.4 * MAX_PULL, 0.0)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_numpy_numbers_and_lists():
+    wanted = Ising.chain(3, 0.5, field=0.25)
+    for number in (np.float32, np.float64, torch.tensor):
+        given = Ising.chain(np.int64(3), number(0.5), number(0.25))
+        assert torch.equal(given.coupling, wanted.coupling)
+        assert torch.equal(given.field, wanted.field)
+    lists = Ising([[0, 0.5, 0], [0.5, 0, 0.5], [0, 0.5, 0]], [0.25, 0.25, 0.25])
+    assert torch.equal(lists.coupling, wanted.coupling)
+    tokens = [[0, 1, 1]]
+    assert torch.equal(lists.log_prob(tokens), wanted.log_prob(torch.tensor(tokens)))
+    free = Ising.clique_and_free(3, 2, 0.5, np.array([0.1, 0.2, 0.3]))
+    assert free.field.tolist() == [0.1, 0.2, 0.3]
+    for bad in ("a", None, math.nan, [0.5]):
+        with pytest.raises(UserError, match="coupling is"):
+            Ising.chain(3, bad)
+    for bad in (-1, 0, 2.5, 2.0):
+        with pytest.raises(UserError, match=f"length is {bad}"):
+            Ising.chain(bad, 0.5)
 
 
 def test_bad_input_is_explained():

@@ -3,12 +3,14 @@
 import math
 from collections import Counter
 
+import numpy as np
 import pytest
 import torch
 
 from triptych.core.mask_laws import MAX_BLOCKS, MaskLaw
 from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.table import all_sequences
+from triptych.core.validation import UserError
 
 
 def as_dict(law, tokens=None):
@@ -96,7 +98,7 @@ def test_moving_keeps_the_law():
     [
         (lambda: MaskLaw.of_size(3, 4), "blocks of 4 positions do not fit in 3"),
         (lambda: MaskLaw.of_size(3, 0), "k is 0"),
-        (lambda: MaskLaw.of_size(60, 30), f"at most {MAX_BLOCKS}"),
+        (lambda: MaskLaw.of_size(60, 30), f"more than {MAX_BLOCKS}"),
         (lambda: MaskLaw.spans(3, 4), "runs of 4 positions"),
         (lambda: MaskLaw.independent(3, 1.0), "strictly between 0 and 1"),
         (lambda: MaskLaw.independent(30, 0.5), "more than can be held"),
@@ -105,7 +107,10 @@ def test_moving_keeps_the_law():
         (lambda: MaskLaw.weighted(2, [[0, 0], [1]]), "distinct positions"),
         (lambda: MaskLaw.weighted(2, [[0, 2], [1]]), "distinct positions in 0..1"),
         (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0]), "1 weights for 2 blocks"),
-        (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0, -1.0]), "none negative"),
+        (
+            lambda: MaskLaw.weighted(2, [[0], [1]], [1.0, -1.0]),
+            "weights.1. is -1.0; it must",
+        ),
         (lambda: MaskLaw.weighted(2, [[0], [1]], [math.nan, 1.0]), "finite"),
         (lambda: MaskLaw.weighted(2, []), "0 blocks"),
         (
@@ -127,3 +132,30 @@ def test_an_adaptive_law_must_answer_with_probabilities():
     few = MaskLaw(LOOKING.blocks, LOOKING.log_probs, lambda x: torch.zeros(len(x), 1).double())
     with pytest.raises(ValueError, match="one row per sequence"):
         few.log_prob(torch.tensor([[0, 1]]))
+
+
+def test_a_tiny_rate_hides_one_position_at_a_time():
+    """At rate 1e-200 two positions together have weight 1e-400, which is no float."""
+    law = MaskLaw.independent(2, 1e-200)
+    log_probs = dict(zip(map(tuple, law.blocks.tolist()), law.log_probs.tolist(), strict=True))
+    assert log_probs[True, False] == pytest.approx(-math.log(2))
+    assert log_probs[True, True] == pytest.approx(-math.log(2) + math.log(1e-200), rel=1e-12)
+
+
+def test_weights_whose_sum_is_no_float():
+    law = MaskLaw.weighted(2, [[0], [1]], [1.5e308, 0.5e308])
+    assert law.log_probs.exp().tolist() == pytest.approx([0.75, 0.25])
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_numpy_sizes_and_lists():
+    law = MaskLaw.of_size(np.int64(3), np.int32(2))
+    assert law.blocks.tolist() == MaskLaw.of_size(3, 2).blocks.tolist()
+    given = MaskLaw([[True, False], [False, True]], [math.log(0.25), math.log(0.75)])
+    assert given.log_prob([[0, 1]]).exp()[0].tolist() == pytest.approx([0.25, 0.75])
+    for size in (2.0, 2.5, -1, "a", None):
+        for make in (MaskLaw.of_size, MaskLaw.spans):
+            with pytest.raises(UserError, match=f"k is {size!r}|k is {size}"):
+                make(3, size)
+            with pytest.raises(UserError, match="length is"):
+                make(size, 1)

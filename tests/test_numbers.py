@@ -15,7 +15,7 @@ from triptych.core.divergences import chi_square, entropy, kl_divergence, total_
 from triptych.core.estimates import Outcome
 from triptych.core.logspace import log1mexp, log_conditional, log_matmul, log_normalise, point_mass
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence, check_tokens
+from triptych.core.validation import ImpossibleEvidence, UserError, check_tokens
 
 P = torch.tensor([0.5, 0.5, 0.0], dtype=torch.float64).log()
 Q = torch.tensor([0.25, 0.5, 0.25], dtype=torch.float64).log()
@@ -215,5 +215,5 @@ def test_a_question_that_raises_is_counted_too():
     with pytest.raises(ValueError, match="outside"):
         counted.next_token_log_probs(torch.tensor([[7]]))
     assert counted.queries == 1
-    with pytest.raises(TypeError, match="Table has no method log_value"):
+    with pytest.raises(UserError, match="Table has no method log_value"):
         counted.log_value(torch.zeros((1, 1), dtype=torch.long))

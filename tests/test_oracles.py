@@ -1,7 +1,9 @@
 """The oracles of the query-complexity results: uniform strings, parity, knapsack, constraints."""
 
 import itertools
+import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -10,6 +12,7 @@ from triptych.core.protocols import Value
 from triptych.core.randomness import exact_law
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
+from triptych.core.validation import UserError
 from triptych.structures.constraints import (
     AllZeros,
     Constraint,
@@ -71,6 +74,27 @@ def test_worked_value_of_the_knapsack():
         x for x in itertools.product([0, 1], repeat=3) if knapsack.completable(torch.tensor([x]))
     ]
     assert members == [(0, 1, 0), (1, 0, 1)]
+
+
+def test_weights_beyond_64_bits():
+    """111 overflowed to a sum of 0: 2^63 - 1 + 2^63 - 1 + 2 = 2^64."""
+    large = Knapsack((2**63 - 1, 2**63 - 1, 2), 0)
+    members = [x for x in itertools.product([0, 1], repeat=3) if large.completable([x])]
+    assert members == [(0, 0, 0)]
+    larger = Knapsack((2**80, 3, 2**80, 2), 5)
+    members = [x for x in itertools.product([0, 1], repeat=4) if larger.completable([x])]
+    assert members == [(0, 1, 0, 1)]
+    with pytest.raises(UserError, match="capacity is 9223372036854775808; it must be at most"):
+        Knapsack((1, 2), 2**63)
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("kind", [EvenParity, AllZeros, SomeZero])
+def test_lengths_of_constraints(kind):
+    assert kind(np.int64(3)) == kind(3)
+    for bad in (math.nan, "a", 0, -1, 2.5, 2.0, None, True):
+        with pytest.raises(UserError, match="length is"):
+            kind(bad)
 
 
 def test_the_restricted_law():

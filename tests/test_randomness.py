@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,6 +10,7 @@ from triptych.core import randomness
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Rng
 from triptych.core.randomness import Law, TorchRng, exact_law, exact_transition_matrix
+from triptych.core.validation import UserError
 
 LAW = torch.tensor([0.5, 0.0, 0.25, 0.25, 0.0], dtype=torch.float64)
 
@@ -135,7 +137,7 @@ def test_a_program_that_may_not_stop_reports_what_is_missing():
     assert law.probs[3] == pytest.approx(1 / 16)
     assert sum(law.probs.values()) + law.missing == pytest.approx(1)
     assert 0 < law.missing < 2e-3  # both branches of the last coin fall under the cutoff
-    with pytest.raises(RuntimeError, match="cutoff"):
+    with pytest.raises(UserError, match="cutoff"):
         exact_law(heads_before_tails, max_runs=50)
 
 
@@ -150,7 +152,7 @@ def test_a_program_may_catch_its_own_errors():
 
 
 def test_a_tensor_is_no_outcome():
-    with pytest.raises(TypeError, match=r"x.item\(\) or tuple"):
+    with pytest.raises(UserError, match=r"x.item\(\) or tuple"):
         exact_law(lambda rng: rng.categorical(coin(0.5)))
 
 
@@ -173,3 +175,25 @@ def test_exact_transition_matrix_of_a_walk_on_three_points():
     with pytest.raises(ValueError, match="not in `states`"):
         exact_transition_matrix([0, 1], step)
     assert math.isclose(matrix.sum().item(), 3)
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize("copies", [1, 100])  # few draws search, many use alias tables
+@pytest.mark.parametrize(("rows", "said"), [([0, 2], "0..2"), ([-1], "-1..-1"), ([7], "7..7")])
+def test_a_row_that_is_not_there_is_refused(rows, said, copies):
+    table = torch.stack([coin(0.25), coin(0.5)])
+    with pytest.raises(UserError, match=f"rows holds {said}; log_probs has rows 0..1"):
+        TorchRng(0).categorical(table, torch.tensor(rows * copies))
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_laws_as_lists_and_numpy_arrays():
+    rows = [[0.0, -math.inf], [-math.inf, 0.0]]
+    for laws in (rows, np.array(rows)):
+        assert TorchRng(0).categorical(laws).tolist() == [0, 1]
+        assert TorchRng(np.int64(0)).categorical(laws, [1, 1, 0]).tolist() == [1, 1, 0]
+    for bad in ("a", None, [], 3):
+        with pytest.raises(UserError, match="log_probs"):
+            TorchRng(0).categorical(bad)

@@ -136,6 +136,6 @@ def test_a_finding_of_nan_does_not_hold():
 def test_too_large_and_too_little():
     with pytest.raises(ValueError, match="shorter example"):
         check_structure(triptych.structures.uniform.Uniform(10, 10))
-    with pytest.raises(TypeError, match="log_prob"):
+    with pytest.raises(ValueError, match="log_prob"):
         check_structure(object())
     assert not isinstance(object(), Density)

@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from triptych.core.validation import UserError
 from triptych.structures.topics import Topics
 from triptych.theory import topics as theory
 from triptych.theory.topics import Setting
@@ -84,7 +85,7 @@ def test_moments_are_means_over_the_documents(setting):
         ({"p_m": 1.0}, "0 < p_m < 1"),
         ({"p_c": -0.1}, "p_c, p_r >= 0"),
         ({"p_c": 0.5, "p_r": 0.5}, r"p_c \+ p_r < 1"),
-        ({"p_m": math.nan}, "0 < p_m < 1"),
+        ({"p_m": math.nan}, "p_m is nan"),
     ],
 )
 def test_what_is_no_setting_is_refused(given, sentence):
@@ -199,6 +200,31 @@ def test_block_sums_by_hand():
 
 
 # ------------------------------------------------------------------ Theorem 2.1.2
+
+
+@pytest.mark.parametrize(("topics", "words"), [(2, 1), (2, 2), (4, 3)])
+def test_the_closed_form_needs_fewer_topics_than_there_are(topics, words):
+    """With τ = T every document is the same, more matrices are optimal, and the least is smaller
+    than the least of the theorem's family."""
+    everything = Setting(topics, words, topics)
+    with pytest.raises(UserError, match=f"drawn is {topics}, all of the topics"):
+        theory.ridge_limit(everything)
+    c1, c2, c3 = everything.constants
+    u = torch.full((everything.vocab,), -(c1 * c2 + c3) / (c2**2 + everything.vocab - 1)).double()
+    u[-1] = 0.0
+    printed = theory.optimum(everything, u)
+    loss = theory.population_loss(everything, printed).item()
+    assert loss == pytest.approx(everything.least_loss, abs=1e-9)
+    assert theory.ridge(everything, 1e-9).norm() < 0.9 * printed.norm()
+
+
+def test_one_topic_has_the_closed_form():
+    """T = τ = 1: the family of Lemma 2.1.1 has all optima, T (v - 1) + 1 = v dimensions of them."""
+    alone = Setting(1, 2, 1)
+    assert theory.degrees_of_freedom(alone) == (2, 2)
+    torch.testing.assert_close(
+        theory.ridge_limit(alone), theory.ridge(alone, 1e-9), atol=1e-6, rtol=0
+    )
 
 
 @each

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.validation import check_shape
+from triptych.core.validation import UserError, check_shape
 
 TIE = 1e-9  # scores closer than this to the maximum share it
 
@@ -96,7 +96,7 @@ class AttentionHead(nn.Module):
         """qᵀ(Θ_K G_i + β_i)."""
         t = probs.shape[1]
         if t > self.length:
-            raise ValueError(f"the input has {t} positions; this head knows {self.length}")
+            raise UserError(f"the input has {t} positions; this head knows {self.length}")
         return (probs @ self.key.T + self.position[:t]) @ self.query
 
     def attention(self, probs: Float[Tensor, "batch t vocab"]) -> Float[Tensor, "batch t"]:

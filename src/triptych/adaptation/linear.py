@@ -14,6 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError, as_integers, as_number, as_seed
 from triptych.training.classifier import check_labels, train_classifier
 from triptych.training.loop import Recipe
 
@@ -46,9 +47,10 @@ class LinearHead:
         seed: int = 0,
     ) -> None:
         if solver not in ("newton", "recipe"):
-            raise ValueError(f"solver is {solver!r}; it must be 'newton' or 'recipe'")
+            raise UserError(f"solver is {solver!r}; it must be 'newton' or 'recipe'")
+        ridge, seed = as_number("ridge", ridge), as_seed(seed)
         if not ridge > 0:
-            raise ValueError(f"ridge is {ridge}; it must be positive for the minimum to exist")
+            raise UserError(f"ridge is {ridge}; it must be positive for the minimum to exist")
         self.solver, self.ridge, self.recipe, self.seed = solver, ridge, recipe, seed
         self.gradient_norm = float("nan")  # of the fitted objective: the certificate of the minimum
 
@@ -151,12 +153,15 @@ def best_linear_head(
 
 
 def _check(features: Tensor, labels: Tensor) -> int:
+    if not isinstance(features, Tensor) or not features.is_floating_point():
+        raise UserError(f"features is a {type(features).__name__}; it must be a float tensor")
+    labels = as_integers("labels", labels, dimensions=1)
     if features.ndim != 2 or len(features) != len(labels):
-        raise ValueError(
+        raise UserError(
             f"features have shape {tuple(features.shape)} and there are {len(labels)} labels; "
             "give one row of features for every label"
         )
     if not torch.isfinite(features).all():
-        raise ValueError("features must be finite: one is inf or nan")
+        raise UserError("features must be finite: one is inf or nan")
     check_labels(labels)
     return int(labels.max()) + 1

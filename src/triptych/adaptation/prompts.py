@@ -18,7 +18,7 @@ from triptych.adaptation.attention import AttentionHead
 from triptych.adaptation.linear import PAPER_RECIPE, LinearHead, Solver
 from triptych.core.protocols import SoftMasked
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import check_count
+from triptych.core.validation import UserError, as_integers, as_seed, as_size, check_can
 from triptych.training.classifier import train_classifier
 from triptych.training.loop import Recipe
 
@@ -51,11 +51,12 @@ class Tuning:
         recipe: Recipe = PAPER_RECIPE,
         seed: int = 0,
     ) -> None:
-        check_count("prompt_length", prompt_length, at_least=0)
+        check_can("model", model, "embed", "soft_masked_probs", "soft_range")
+        prompt_length, seed = as_size("prompt_length", prompt_length, at_least=0), as_seed(seed)
         if head not in ("linear", "attention"):
-            raise ValueError(f"head is {head!r}; it must be 'linear' or 'attention'")
+            raise UserError(f"head is {head!r}; it must be 'linear' or 'attention'")
         if solver == "newton" and (prompt_length or head == "attention"):
-            raise ValueError(
+            raise UserError(
                 "solver='newton' is for a linear head without a prompt: only that problem is convex"
             )
         self.model, self.prompt_length, self.head_kind = model, prompt_length, head
@@ -86,11 +87,12 @@ class Tuning:
     def features_of(self, vectors: Float[Tensor, "batch t width"]) -> Float[Tensor, "batch vocab"]:
         """The same for vectors whose first position is the hidden one."""
         if self.head_kind != "linear":
-            raise ValueError("an attention head reads every position: ask the model itself")
+            raise UserError("an attention head reads every position: ask the model itself")
         return self._probs_without_gradients(vectors)[:, 0]
 
     def embedded(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t1 width"]:
         """The vectors of (∅, x)."""
+        tokens = as_integers("tokens", tokens, dimensions=2)
         padded = torch.nn.functional.pad(tokens, (1, 0))
         hidden = torch.zeros_like(padded, dtype=torch.bool)
         hidden[:, 0] = True

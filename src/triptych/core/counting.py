@@ -5,8 +5,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
+
+from triptych.core.validation import (
+    Hidden,
+    Prefix,
+    Tokens,
+    UserError,
+    as_bool_mask,
+    as_count,
+    as_integers,
+    as_number,
+)
+
+_QUESTIONS = ("next_token_log_probs", "masked_log_probs", "log_value")
 
 
 @dataclass
@@ -29,20 +42,29 @@ class Counted:
     tokens: int = 0
     seconds: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not any(hasattr(self.oracle, question) for question in _QUESTIONS):
+            raise UserError(f"oracle is {self.oracle!r}; it needs one of {', '.join(_QUESTIONS)}")
+        self.queries = as_count("queries", self.queries)
+        self.calls = as_count("calls", self.calls)
+        self.tokens = as_count("tokens", self.tokens)
+        self.seconds = as_number("seconds", self.seconds, at_least=0)
+
     @property
     def vocab_size(self) -> int:
         return self.oracle.vocab_size
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        return self._ask("next_token_log_probs", prefix)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        return self._ask("next_token_log_probs", as_integers("prefix", prefix, dimensions=2))
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        return self._ask("masked_log_probs", tokens, hidden)
+        rows = as_integers("tokens", tokens, dimensions=2)
+        return self._ask("masked_log_probs", rows, as_bool_mask("hidden", hidden))
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
-        return self._ask("log_value", prefix)
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        return self._ask("log_value", as_integers("prefix", prefix, dimensions=2))
 
     def reset(self) -> None:
         """Forget every count."""
@@ -51,7 +73,7 @@ class Counted:
     def _ask(self, question: str, tokens: Tensor, *more: Tensor) -> Tensor:
         answer: Callable[..., Tensor] | None = getattr(self.oracle, question, None)
         if answer is None:
-            raise TypeError(f"{type(self.oracle).__name__} has no method {question}")
+            raise UserError(f"{type(self.oracle).__name__} has no method {question}")
         started = time.perf_counter()
         try:
             return answer(tokens, *more)

@@ -12,9 +12,22 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Density, NextToken
-from triptych.core.validation import check_count, check_tokens
+from triptych.core.validation import (
+    Count,
+    Numbers,
+    Prefix,
+    UserError,
+    as_device,
+    as_integers,
+    as_size,
+    as_tokens,
+    check_can,
+    check_room,
+)
 
 PAD = -1  # stands beyond the end of a row; no token has this id
+
+_ROOM = 16  # positions at first; a batch that grows longer gets more
 
 PrefixesT = TypeVar("PrefixesT", bound="Prefixes")
 
@@ -23,11 +36,18 @@ class Prefixes:
     """The tokens of a batch of rows that grow and shrink; what does not fit is refused."""
 
     def __init__(
-        self, batch: int, vocab_size: int, longest: int | None, device: torch.device
+        self,
+        batch: Count,
+        vocab_size: Count,
+        longest: Count | None,
+        device: torch.device | str,
     ) -> None:
-        check_count("batch", batch, at_least=1)
-        self.vocab_size, self._longest = vocab_size, longest
-        self._tokens = torch.full((batch, longest or 16), PAD, device=device)
+        batch, device = as_size("batch", batch), as_device(device)
+        self.vocab_size = as_size("vocab_size", vocab_size)
+        self._longest = None if longest is None else as_size("longest", longest)
+        room = min(self._longest or _ROOM, _ROOM)
+        check_room("the batch of prefixes", batch, room)
+        self._tokens = torch.full((batch, room), PAD, device=device)
         self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
 
     @property
@@ -41,93 +61,100 @@ class Prefixes:
         beyond = torch.arange(longest, device=self._lengths.device) >= self._lengths[:, None]
         return self._tokens[:, :longest].masked_fill(beyond, PAD)
 
-    def append(
-        self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"] | None = None
-    ) -> None:
+    def append(self, tokens: Numbers, rows: Numbers | None = None) -> None:
         """One token at the end of each of the rows, all of them when none are named."""
+        tokens = as_integers("tokens", tokens, dimensions=1, device=self._lengths.device)
         self._grow(tokens[:, None], rows)
 
-    def extend(self, tokens: Int[Tensor, "batch t"]) -> None:
+    def extend(self, tokens: Prefix) -> None:
         """t tokens at the end of every row; a row of prompts may end earlier, padded with -1."""
+        tokens = as_integers("tokens", tokens, dimensions=2, device=self._lengths.device)
+        if len(tokens) != len(self._lengths):
+            raise UserError(
+                f"tokens are given for {len(tokens)} rows; there are {len(self._lengths)}"
+            )
         given = tokens != PAD
         if given.all():
             self._grow(tokens, None)
             return
         counts = given.sum(1)
         if (given != (torch.arange(tokens.shape[1], device=tokens.device) < counts[:, None])).any():
-            raise ValueError("-1 pads the end of a row; one stands before a token")
+            raise UserError("-1 pads the end of a row of tokens; one stands before a token")
         for count in counts.unique().tolist():
             rows = torch.nonzero(counts == count)[:, 0]
             self._grow(tokens[rows, :count], rows)
 
-    def rollback(self, counts: Int[Tensor, " batch"]) -> None:
+    def rollback(self, counts: Numbers) -> None:
         """Erase the last `counts[b]` tokens of row b."""
+        counts = as_integers("counts", counts, dimensions=1, device=self._lengths.device)
         if counts.shape != self._lengths.shape:
-            raise ValueError(f"{len(counts)} counts are given for {len(self._lengths)} rows")
+            raise UserError(f"{len(counts)} counts are given for {len(self._lengths)} rows")
         bad = (counts < 0) | (counts > self._lengths)
         if bad.any():
             row = int(bad.nonzero()[0])
-            raise ValueError(
+            raise UserError(
                 f"cannot erase {int(counts[row])} tokens of row {row}, which has "
                 f"{int(self._lengths[row])}"
             )
         self._lengths -= counts
 
-    def _copy_rows(self: PrefixesT, rows: Int[Tensor, " copies"]) -> PrefixesT:
+    def _copy_rows(self: PrefixesT, rows: Numbers) -> PrefixesT:
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__)
         rows = self._chosen(rows)
         copy._tokens, copy._lengths = self._tokens[rows], self._lengths[rows]
         return copy
 
-    def _chosen(self, rows: Int[Tensor, " rows"] | None) -> Int[Tensor, " rows_or_all"]:
+    def _chosen(self, rows: Numbers | None) -> Int[Tensor, " rows_or_all"]:
         """The rows that are named, all of them when none are."""
         batch = len(self._lengths)
         if rows is None:
             return torch.arange(batch, device=self._lengths.device)
+        rows = as_integers("rows", rows, dimensions=1, device=self._lengths.device)
         bad = (rows < 0) | (rows >= batch)
         if bad.any():
-            raise ValueError(f"row {int(rows[bad][0])} is outside 0..{batch - 1}")
+            raise UserError(f"row {int(rows[bad][0])} is outside 0..{batch - 1}")
         return rows
 
-    def _asked(self, rows: Int[Tensor, " rows"] | None) -> Int[Tensor, " rows_or_all"]:
+    def _asked(self, rows: Numbers | None) -> Int[Tensor, " rows_or_all"]:
         """The rows that are named; each of them has a next token."""
         rows = self._chosen(rows)
         full = rows[self._lengths[rows] >= self._longest] if self._longest is not None else rows[:0]
         if len(full):
-            raise ValueError(
+            raise UserError(
                 f"row {int(full[0])} already has {self._longest} tokens, the most this model "
                 "knows: nothing follows it. Roll it back, or name the other rows in `rows`"
             )
         return rows
 
-    def _grow(self, tokens: Int[Tensor, "rows t"], rows: Int[Tensor, " _"] | None) -> None:
+    def _grow(self, tokens: Int[Tensor, "rows t"], rows: Numbers | None) -> None:
         rows = self._chosen(rows)
         if len(tokens) != len(rows):
-            raise ValueError(
-                f"tokens are given for {len(tokens)} rows, but {len(rows)} are to grow"
-            )
+            raise UserError(f"tokens are given for {len(tokens)} rows, but {len(rows)} are to grow")
         if len(rows.unique()) < len(rows):
-            raise ValueError(f"a row is named twice in rows = {rows.tolist()}; each may grow once")
-        check_tokens(tokens, self.vocab_size)
+            raise UserError(f"a row is named twice in rows = {rows.tolist()}; each may grow once")
+        as_tokens(tokens, self.vocab_size)
         if tokens.numel() == 0:
             return
         self._make_room(rows, tokens.shape[1])
         steps = torch.arange(tokens.shape[1], device=rows.device)
-        self._tokens[rows[:, None], self._lengths[rows][:, None] + steps] = tokens.long()
+        self._tokens[rows[:, None], self._lengths[rows][:, None] + steps] = tokens
         self._lengths[rows] += len(steps)
 
     def _make_room(self, rows: Int[Tensor, " rows"], more: int) -> None:
         needed = self._lengths[rows] + more
         if self._longest is not None and (needed > self._longest).any():
             row = int(rows[needed > self._longest][0])
-            raise ValueError(
+            raise UserError(
                 f"row {row} has {int(self._lengths[row])} tokens and cannot take {more} more: "
                 f"the model's length is {self._longest}"
             )
         room = self._tokens.shape[1]
         if needed.max() > room:
-            self._tokens = F.pad(self._tokens, (0, max(room, int(needed.max()) - room)), value=PAD)
+            more = max(room, int(needed.max()) - room)
+            if self._longest is not None:
+                more = min(more, self._longest - room)
+            self._tokens = F.pad(self._tokens, (0, more), value=PAD)
 
 
 class RecomputingDecoder(Prefixes):
@@ -136,12 +163,13 @@ class RecomputingDecoder(Prefixes):
     Rows of equal length share a call. An oracle that also knows its `length` bounds the rows.
     """
 
-    def __init__(self, lm: NextToken, batch: int, *, device: torch.device | str = "cpu") -> None:
+    def __init__(self, lm: NextToken, batch: Count, *, device: torch.device | str = "cpu") -> None:
+        check_can("lm", lm, "vocab_size", "next_token_log_probs")
         longest = lm.length if isinstance(lm, Density) else None
-        super().__init__(batch, lm.vocab_size, longest, torch.device(device))
+        super().__init__(batch, lm.vocab_size, longest, device)
         self.lm = lm
 
-    def next_log_probs(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ vocab"]:
+    def next_log_probs(self, rows: Numbers | None = None) -> Float[Tensor, "_ vocab"]:
         """log p(· | the prefix of each row); of the given rows only, if they are named."""
         rows = self._asked(rows)
         lengths, size = self._lengths[rows], (len(rows), self.lm.vocab_size)
@@ -149,9 +177,20 @@ class RecomputingDecoder(Prefixes):
         for length in lengths.unique().tolist():
             same = lengths == length
             prefix = self._tokens[rows[same], :length]
-            answers[same] = self.lm.next_token_log_probs(prefix).double()
+            answers[same] = self._laws(prefix)
         return answers
 
-    def fork(self, rows: Int[Tensor, " copies"]) -> "RecomputingDecoder":
+    def _laws(self, prefix: Int[Tensor, "rows t"]) -> Float[Tensor, "rows vocab"]:
+        answer = self.lm.next_token_log_probs(prefix)
+        wanted = (len(prefix), self.lm.vocab_size)
+        if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted:
+            got = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
+            raise UserError(
+                f"next_token_log_probs of {type(self.lm).__name__} gave {got} for "
+                f"{len(prefix)} prefixes; it must answer a tensor of shape {wanted}"
+            )
+        return answer.double()
+
+    def fork(self, rows: Numbers) -> "RecomputingDecoder":
         """A new decoder whose row i is a copy of row `rows[i]`."""
         return self._copy_rows(rows)

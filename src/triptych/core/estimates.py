@@ -9,6 +9,18 @@ from enum import Enum
 import numpy as np
 from scipy import stats
 
+from triptych.core.validation import (
+    Count,
+    Number,
+    UserError,
+    as_count,
+    as_number,
+    as_probability,
+    as_seed,
+    check_callable,
+    set_fields,
+)
+
 Samples = Sequence[float] | np.ndarray
 
 
@@ -16,6 +28,11 @@ class Outcome(Enum):
     HOLDS = "holds"
     FAILS = "fails"
     UNDECIDED = "undecided"
+
+
+_NUMBERS = ("value", "low", "high")
+_MAX_TRIALS = 2**53  # beyond it, floats do not count by ones
+_MAX_RESAMPLES = 10**6
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,13 @@ class Estimate:
     n: int
     confidence: float = 0.95
 
+    def __post_init__(self) -> None:
+        ends = {name: as_number(name, getattr(self, name), finite=False) for name in _NUMBERS}
+        if not ends["low"] <= ends["high"]:
+            raise UserError(f"low is {ends['low']} and high {ends['high']}; low must not be above")
+        confidence = as_probability("confidence", self.confidence, strictly=True)
+        set_fields(self, **ends, n=as_count("n", self.n), confidence=confidence)
+
     @property
     def half_width(self) -> float:
         return 0.5 * (self.high - self.low)
@@ -36,20 +60,36 @@ class Estimate:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def mean(samples: Samples, *, confidence: float = 0.95) -> Estimate:
+def mean(samples: Samples, *, confidence: Number = 0.95) -> Estimate:
     """Student's t interval for the mean; one sample has the interval (-inf, inf)."""
     values = _values(samples)
-    n, centre = len(values), float(values.mean())
-    if n == 1:
+    confidence = as_probability("confidence", confidence, strictly=True)
+    n, centre = len(values), _mean(values)
+    if n == 1 or math.isinf(centre):  # nothing is known of how far the mean is off
         return Estimate(centre, -math.inf, math.inf, 1, confidence)
-    reach = float(stats.t.ppf(0.5 + confidence / 2, n - 1) * values.std(ddof=1) / math.sqrt(n))
+    with np.errstate(over="ignore"):  # a spread beyond floats is infinite
+        spread = float(values.std(ddof=1))
+    reach = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * spread / math.sqrt(n)
     return Estimate(centre, centre - reach, centre + reach, n, confidence)
 
 
-def proportion(successes: int, n: int, *, confidence: float = 0.95) -> Estimate:
+def _mean(values: np.ndarray) -> float:
+    """The mean; divided before it is summed where the sum would overflow."""
+    with np.errstate(over="ignore"):
+        total = float(values.mean())
+    if math.isinf(total) and np.isfinite(values).all():
+        total = float((values / len(values)).sum())
+    return total
+
+
+def proportion(successes: Count, n: Count, *, confidence: Number = 0.95) -> Estimate:
     """Wilson's score interval for a success probability; never empty at 0 or n successes."""
+    successes, n = as_count("successes", successes, at_least=None), as_count("n", n, at_least=None)
+    confidence = as_probability("confidence", confidence, strictly=True)
     if n < 1 or not 0 <= successes <= n:
-        raise ValueError(f"a proportion needs 0 <= successes <= n and n >= 1, got {successes}/{n}")
+        raise UserError(f"a proportion needs 0 <= successes <= n and n >= 1, got {successes}/{n}")
+    if n > _MAX_TRIALS:
+        raise UserError(f"n is {n}; a proportion counts at most {_MAX_TRIALS} trials")
     interval = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
     return Estimate(successes / n, float(interval.low), float(interval.high), n, confidence)
 
@@ -58,9 +98,9 @@ def bootstrap(
     samples: Samples,
     statistic: Callable[..., float] = np.mean,
     *,
-    confidence: float = 0.95,
-    resamples: int = 9999,
-    seed: int = 0,
+    confidence: Number = 0.95,
+    resamples: Count = 9999,
+    seed: Count = 0,
 ) -> Estimate:
     """Interval for any statistic (called with `axis`), by BCa resampling of the samples.
 
@@ -68,7 +108,11 @@ def bootstrap(
     Samples without spread have an interval of width zero: there is nothing to resample.
     """
     values = _values(samples)
-    n, centre = len(values), float(statistic(values, axis=0))
+    check_callable("statistic", statistic, "statistic(values, axis=0)")
+    confidence = as_probability("confidence", confidence, strictly=True)
+    resamples = as_count("resamples", resamples, at_least=1, at_most=_MAX_RESAMPLES)
+    seed = as_seed(seed)
+    n, centre = len(values), _statistic_of(statistic, values)
     if n == 1:
         return Estimate(centre, -math.inf, math.inf, 1, confidence)
     if np.all(values == values[0]):
@@ -90,17 +134,25 @@ def bootstrap(
     return Estimate(centre, low, high, n, confidence)
 
 
-def paired_difference(first: Samples, second: Samples, *, confidence: float = 0.95) -> Estimate:
+def _statistic_of(statistic: Callable[..., float], values: np.ndarray) -> float:
+    try:
+        answer = statistic(values, axis=0)
+    except TypeError as error:
+        raise UserError(f"statistic(values, axis=0) must be possible; it says: {error}") from None
+    return as_number("statistic(values, axis=0)", answer, finite=False)
+
+
+def paired_difference(first: Samples, second: Samples, *, confidence: Number = 0.95) -> Estimate:
     """t interval for the mean of first - second, measured on the same units in the same order."""
-    if len(first) != len(second):
-        raise ValueError(
-            f"paired samples must have equal length, got {len(first)} and {len(second)}"
-        )
-    return mean([a - b for a, b in zip(first, second, strict=True)], confidence=confidence)
+    one, other = _values(first, "first"), _values(second, "second")
+    if len(one) != len(other):
+        raise UserError(f"paired samples must have equal length, got {len(one)} and {len(other)}")
+    return mean(one - other, confidence=confidence)
 
 
-def above(estimate: Estimate, threshold: float) -> Outcome:
+def above(estimate: Estimate, threshold: Number) -> Outcome:
     """HOLDS or FAILS only if the whole interval lies on one side of the threshold."""
+    threshold = _compared(estimate, threshold)
     if estimate.low > threshold:
         return Outcome.HOLDS
     if estimate.high < threshold:
@@ -108,8 +160,9 @@ def above(estimate: Estimate, threshold: float) -> Outcome:
     return Outcome.UNDECIDED
 
 
-def below(estimate: Estimate, threshold: float) -> Outcome:
+def below(estimate: Estimate, threshold: Number) -> Outcome:
     """The mirror image of `above`."""
+    threshold = _compared(estimate, threshold)
     if estimate.high < threshold:
         return Outcome.HOLDS
     if estimate.low > threshold:
@@ -117,19 +170,41 @@ def below(estimate: Estimate, threshold: float) -> Outcome:
     return Outcome.UNDECIDED
 
 
-def tv_tolerance(n: int, outcomes: int, failure: float) -> float:
+def tv_tolerance(n: Count, outcomes: Count, failure: Number) -> float:
     """P(TV(empirical law of n draws, truth) > tolerance) ≤ failure.
 
     E[TV] ≤ ½ √(outcomes / n) by Cauchy–Schwarz; one draw moves TV by at most 1/n, so
     McDiarmid adds √(log(1/failure) / 2n).
     """
+    n, outcomes = as_count("n", n, at_least=1), as_count("outcomes", outcomes, at_least=1)
+    failure = as_number("failure", failure, above=0, at_most=1)
     return 0.5 * math.sqrt(outcomes / n) + math.sqrt(math.log(1 / failure) / (2 * n))
 
 
-def _values(samples: Samples) -> np.ndarray:
-    values = np.asarray(samples, dtype=np.float64)
+def _values(samples: Samples, name: str = "samples") -> np.ndarray:
+    """A list of numbers, at least one and none nan."""
+    try:
+        given = np.asarray(samples)
+        if given.dtype.kind not in "fiub":
+            raise TypeError
+        values = given.astype(np.float64)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(samples).__name__
+        raise UserError(
+            f"{name} is a {kind}; an estimate needs a non-empty list of numbers"
+        ) from None
     if values.ndim != 1 or len(values) == 0:
-        raise ValueError(f"an estimate needs a non-empty list of numbers, got shape {values.shape}")
+        raise UserError(
+            f"{name} has shape {values.shape}; an estimate needs a non-empty list of numbers"
+        )
     if np.isnan(values).any():
-        raise ValueError(f"sample {int(np.isnan(values).argmax())} is nan")
+        raise UserError(f"{name}: sample {int(np.isnan(values).argmax())} is nan")
+    if np.isposinf(values).any() and np.isneginf(values).any():
+        raise UserError(f"{name} holds inf and -inf, which have no mean")
     return values
+
+
+def _compared(estimate: Estimate, threshold: Number) -> float:
+    if not isinstance(estimate, Estimate):
+        raise UserError(f"estimate is a {type(estimate).__name__}; it must be an Estimate")
+    return as_number("threshold", threshold, finite=False)

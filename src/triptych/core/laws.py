@@ -21,7 +21,15 @@ from triptych.core.protocols import Density, EveryNextToken, Masked, NextToken
 from triptych.core.randomness import TorchRng, exact_law, exact_transition_matrix
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence
+from triptych.core.validation import (
+    Count,
+    ImpossibleEvidence,
+    UserError,
+    as_device,
+    as_seed,
+    check_callable,
+    check_can,
+)
 
 TOLERANCE = 1e-9
 ENUMERABLE = 200_000
@@ -47,21 +55,22 @@ class Finding(NamedTuple):
 
 
 def check_structure(
-    structure: Any, *, device: torch.device | str = "cpu", seed: int = 0
+    structure: Any, *, device: torch.device | str = "cpu", seed: Count = 0
 ) -> list[Finding]:
     """Every law that applies to what this structure can do."""
+    device, seed = as_device(device), as_seed(seed)
     if not isinstance(structure, Density):
-        raise TypeError(
-            f"{type(structure).__name__} has no vocab_size, length and log_prob; "
+        raise UserError(
+            f"structure: {type(structure).__name__} has no vocab_size, length and log_prob; "
             "the laws need at least these"
         )
     count = structure.vocab_size**structure.length
     if count > ENUMERABLE:
-        raise ValueError(
+        raise UserError(
             f"{structure!r} has {structure.vocab_size}^{structure.length} sequences; the laws "
             f"enumerate at most {ENUMERABLE}: give a shorter example"
         )
-    return list(_structure_laws(structure, torch.device(device), seed))
+    return list(_structure_laws(structure, device, seed))
 
 
 def _structure_laws(structure: Any, device: torch.device, seed: int) -> Iterator[Finding]:
@@ -104,11 +113,15 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
     """A sampler's promise, by enumeration of its choices."""
     match example:
         case OneShot(attempt, target, cutoff):
+            check_callable("attempt of the example", attempt, "attempt(rng)")
+            check_can("target of the example", target, "items")
             law = exact_law(attempt, cutoff=cutoff)
             accepted = law.given(lambda outcome: outcome is not None)
             off = accepted.total_variation(dict(target))
             return [Finding("law is the target", off, TOLERANCE + 2 * law.missing)]
         case Chain(step, target, reversible):
+            check_callable("step of the example", step, "step(state, rng)")
+            check_can("target of the example", target, "items")
             states = list(target)
             p = torch.tensor([target[state] for state in states], dtype=torch.float64)
             p = p / p.sum()
@@ -118,6 +131,10 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
                 flow = p[:, None] * matrix
                 findings.append(Finding("detailed balance", _largest(flow - flow.T), TOLERANCE))
             return findings
+        case _:
+            raise UserError(
+                f"example is a {type(example).__name__}; it must be a OneShot or a Chain"
+            )
 
 
 def _largest(difference: Float[Tensor, "..."]) -> float:

@@ -19,13 +19,34 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Rng
-from triptych.core.validation import check_count, check_dimensions, check_distributions, check_shape
+from triptych.core.validation import (
+    Count,
+    Number,
+    Tokens,
+    UserError,
+    as_bool_mask,
+    as_device,
+    as_floats,
+    as_integers,
+    as_list,
+    as_number,
+    as_positions,
+    as_probability,
+    as_size,
+    check_callable,
+    check_can,
+    check_distributions,
+    check_room,
+    check_shape,
+    set_fields,
+)
 
 MAX_BLOCKS = 2**16
 
@@ -45,17 +66,29 @@ class MaskLaw:
     given: Callable[[Int[Tensor, "batch length"]], Float[Tensor, "batch blocks"]] | None = None
 
     def __post_init__(self) -> None:
-        check_dimensions("blocks", self.blocks, 2, "[blocks, positions]")
-        check_count("blocks", len(self.blocks), at_least=1)
-        check_shape(
-            "log_probs", self.log_probs, (len(self.blocks),), f"a law of {len(self.blocks)} blocks"
+        blocks = as_bool_mask("blocks", self.blocks, meaning="[blocks, positions]")
+        if blocks.ndim != 2:
+            raise UserError(
+                f"blocks has shape {tuple(blocks.shape)}; it must be of shape [blocks, positions]"
+            )
+        count = as_size("the number of blocks", len(blocks))
+        log_probs = as_floats(
+            "log_probs",
+            self.log_probs,
+            shape=(count,),
+            meaning=f"[{count}], for a law of {count} blocks",
+            finite=False,
         )
-        check_distributions("exp(log_probs)", self.log_probs.exp())
-        reached = self.blocks if self.adaptive else self.blocks[self.log_probs > -torch.inf]
+        check_distributions("exp(log_probs)", log_probs.exp())
+        if self.given is not None:
+            check_callable("given", self.given, "given(tokens)")
+        set_fields(self, blocks=blocks, log_probs=log_probs)
+        reached = blocks if self.adaptive else blocks[log_probs > -torch.inf]
         never = torch.nonzero(~reached.any(0))[:, 0].tolist()
         if never:
-            raise ValueError(
-                f"positions {never} are in no block: they would never be hidden nor redrawn"
+            raise UserError(
+                f"positions {never} are in no block of positive probability (blocks, log_probs): "
+                "they would never be hidden nor redrawn"
             )
 
     def __repr__(self) -> str:
@@ -76,66 +109,72 @@ class MaskLaw:
         return self.blocks.device
 
     def to(self, device: torch.device | str) -> "MaskLaw":
+        device = as_device(device)
         return MaskLaw(self.blocks.to(device), self.log_probs.to(device), self.given)
 
     # ------------------------------------------------------------------ constructors
 
     @classmethod
-    def of_size(cls, length: int, k: int) -> "MaskLaw":
+    def of_size(cls, length: Count, k: Count) -> "MaskLaw":
         """Every block of k positions, uniform: k-pseudolikelihood and k-Gibbs [li, Def. 4.1.3]."""
-        check_count("k", k, at_least=1)
+        length, k = as_size("length", length), as_size("k", k)
         if k > length:
-            raise ValueError(f"blocks of {k} positions do not fit in {length}")
-        if math.comb(length, k) > MAX_BLOCKS:
-            raise ValueError(
-                f"{length} positions have {math.comb(length, k)} blocks of {k}; a mask law holds "
-                f"at most {MAX_BLOCKS}"
+            raise UserError(f"blocks of {k} positions do not fit in {length}")
+        few = min(k, length - k)
+        if few and (length > MAX_BLOCKS or few > 16 or math.comb(length, k) > MAX_BLOCKS):
+            raise UserError(
+                f"{length} positions have more than {MAX_BLOCKS} blocks of {k}, the most that a "
+                "mask law holds"
             )
         return cls.weighted(length, list(combinations(range(length), k)))
 
     @classmethod
-    def spans(cls, length: int, k: int) -> "MaskLaw":
+    def spans(cls, length: Count, k: Count) -> "MaskLaw":
         """Every run of k neighbouring positions, uniform; inner positions are hidden more often."""
-        check_count("k", k, at_least=1)
+        length, k = as_size("length", length), as_size("k", k)
         if k > length:
-            raise ValueError(f"runs of {k} positions do not fit in {length}")
+            raise UserError(f"runs of {k} positions do not fit in {length}")
+        if length - k + 1 > MAX_BLOCKS:
+            raise UserError(f"{length} positions have more than {MAX_BLOCKS} runs of {k}")
         return cls.weighted(length, [range(at, at + k) for at in range(length - k + 1)])
 
     @classmethod
-    def independent(cls, length: int, rate: float) -> "MaskLaw":
+    def independent(cls, length: Count, rate: Number) -> "MaskLaw":
         """Every position hidden with probability `rate`, given that some position is.
 
         Worked value, two positions, rate ½: {0}, {1}, {0, 1}, each 1/3.
         """
-        if not 0 < rate < 1:
-            raise ValueError(f"rate is {rate}; it must lie strictly between 0 and 1")
-        if 2**length - 1 > MAX_BLOCKS:
-            raise ValueError(
-                f"{length} positions have 2^{length} - 1 blocks, more than can be held"
-            )
+        length, rate = as_size("length", length), as_probability("rate", rate, strictly=True)
+        if length > 16:
+            raise UserError(f"{length} positions have 2^{length} - 1 blocks, more than can be held")
         blocks = [K for size in range(1, length + 1) for K in combinations(range(length), size)]
-        weights = [rate ** len(K) * (1 - rate) ** (length - len(K)) for K in blocks]
-        return cls.weighted(length, blocks, weights)
+        odds = math.log(rate) - math.log1p(-rate)  # in logs: a tiny rate would make weights of 0
+        log_weights = torch.tensor([len(K) * odds for K in blocks], dtype=torch.float64)
+        return cls(_as_masks(length, blocks), log_weights.log_softmax(0))
 
     @classmethod
     def weighted(
-        cls, length: int, blocks: Sequence[Sequence[int]], weights: Sequence[float] | None = None
+        cls,
+        length: Count,
+        blocks: Sequence[Sequence[Count]],
+        weights: Sequence[Number] | None = None,
     ) -> "MaskLaw":
         """Blocks by their positions, drawn in proportion to `weights` (all the same if None)."""
         hidden = _as_masks(length, blocks)
-        values = [1.0] * len(blocks) if weights is None else list(weights)
-        if len(values) != len(blocks):
-            raise ValueError(f"{len(values)} weights for {len(blocks)} blocks")
-        if not all(0 <= w < float("inf") for w in values) or not sum(values) > 0:
-            raise ValueError("weights must be finite, none negative and not all zero")
-        probs = torch.tensor(values, dtype=torch.float64)
-        return cls(hidden, (probs / probs.sum()).log())
+        given = [1.0] * len(hidden) if weights is None else as_list("weights", weights, "numbers")
+        if len(given) != len(hidden):
+            raise UserError(f"{len(given)} weights for {len(hidden)} blocks")
+        values = [as_number(f"weights[{m}]", w, at_least=0) for m, w in enumerate(given)]
+        if not any(values):
+            raise UserError("weights must not all be zero")
+        log_weights = torch.tensor(values, dtype=torch.float64).log()  # sums could overflow
+        return cls(hidden, log_normalise(log_weights))
 
     @classmethod
     def looking(
         cls,
-        length: int,
-        blocks: Sequence[Sequence[int]],
+        length: Count,
+        blocks: Sequence[Sequence[Count]],
         log_weights: Callable[[Int[Tensor, "batch length"]], Float[Tensor, "batch blocks"]],
     ) -> "MaskLaw":
         """p(K | x) ∝ exp(log_weights(x)[K]): the law of adaptive masking [li, Def. 4.1.7].
@@ -144,18 +183,19 @@ class MaskLaw:
         and {1}, log_weights(x) = (x_0, x_1) log 2: for x = (1, 0), block {0} has probability 2/3.
         """
         hidden = _as_masks(length, blocks)
+        check_callable("log_weights", log_weights, "log_weights(tokens)")
 
         def given(tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch blocks"]:
             return log_normalise(log_weights(tokens).double())
 
-        uniform = torch.zeros(len(blocks), dtype=torch.float64).log_softmax(0)
+        uniform = torch.zeros(len(hidden), dtype=torch.float64).log_softmax(0)
         return cls(hidden, uniform, given)
 
     # ------------------------------------------------------------------ what it answers
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, "batch blocks"]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, "batch blocks"]:
         """log p(K = m | x) for every block."""
-        check_shape("tokens", tokens, (len(tokens), self.length), "the law hides these positions")
+        tokens = self._as_tokens(tokens)
         if self.given is None:
             return self.log_probs.expand(len(tokens), -1)
         answer = self.given(tokens)
@@ -163,21 +203,35 @@ class MaskLaw:
         check_distributions("p(K | x)", answer.exp())
         return answer
 
-    def draw(self, tokens: Int[Tensor, "batch length"], rng: Rng) -> Int[Tensor, " batch"]:
+    def draw(self, tokens: Tokens, rng: Rng) -> Int[Tensor, " batch"]:
         """The number of a block for each sequence."""
+        tokens = self._as_tokens(tokens)
+        check_can("rng", rng, "categorical")
         if self.given is None:
             rows = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
             return rng.categorical(self.log_probs[None], rows)
         return rng.categorical(self.log_prob(tokens))
 
+    def _as_tokens(self, tokens: Tokens) -> Int[Tensor, "batch length"]:
+        """Sequences of the law's length; it does not know which tokens there are."""
+        rows = as_integers("tokens", tokens, dimensions=2, device=self.device)
+        if rows.shape[1] != self.length:
+            raise UserError(
+                f"tokens has shape {tuple(rows.shape)}; the law hides {self.length} positions"
+            )
+        return rows
 
-def _as_masks(length: int, blocks: Sequence[Sequence[int]]) -> Bool[Tensor, "blocks length"]:
-    if not 1 <= len(blocks) <= MAX_BLOCKS:
-        raise ValueError(f"{len(blocks)} blocks; a mask law holds 1 to {MAX_BLOCKS}")
-    hidden = torch.zeros((len(blocks), length), dtype=torch.bool)
-    for m, block in enumerate(blocks):
-        at = list(block)
-        if len(set(at)) != len(at) or not all(0 <= i < length for i in at):
-            raise ValueError(f"block {at} must hold distinct positions in 0..{length - 1}")
-        hidden[m, at] = True
+
+def _as_masks(length: Count, blocks: Sequence[Sequence[Count]]) -> Bool[Tensor, "blocks length"]:
+    length = as_size("length", length)
+    if isinstance(blocks, Tensor | np.ndarray):
+        blocks = blocks.tolist()
+    given = as_list("blocks", blocks, "blocks of positions")
+    if not 1 <= len(given) <= MAX_BLOCKS:
+        raise UserError(f"{len(given)} blocks; a mask law holds 1 to {MAX_BLOCKS}")
+    check_room("the table of blocks", len(given), length)
+    hidden = torch.zeros((len(given), length), dtype=torch.bool)
+    for m, block in enumerate(given):
+        positions = block if isinstance(block, range) else as_positions("block", block, length)
+        hidden[m, positions] = True
     return hidden

@@ -17,7 +17,6 @@ from triptych.core.validation import (
     Count,
     Number,
     Tokens,
-    as_count,
     as_integers,
     as_probability,
     as_size,
@@ -48,7 +47,7 @@ def corrupt(
     """
     tokens = as_integers("tokens", tokens, dimensions=2)
     check_can("rng", rng, "categorical")
-    words, mask_token = as_size("words", words), as_count("mask_token", mask_token)
+    words, mask_token = as_size("words", words), as_size("mask_token", mask_token, at_least=0)
     law = _fates(words, *as_rates(p_m, p_c, p_r), tokens.device)
     fate = rng.categorical(law, torch.zeros_like(tokens))
     seen = torch.where(fate == 2, mask_token, torch.where(fate > 2, fate - 3, tokens))

@@ -5,7 +5,7 @@ and so turns any sampler with finitely many choices into its exact law.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -14,21 +14,43 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Rng
+from triptych.core.validation import (
+    Count,
+    Number,
+    Numbers,
+    UserError,
+    as_count,
+    as_device,
+    as_floats,
+    as_integers,
+    as_list,
+    as_number,
+    as_seed,
+    check_callable,
+    check_room,
+    set_fields,
+)
 
 _TABLES_KEPT = 4
+_ROUNDING = 1e-6
 _ALIAS_OUTCOMES = 512
 _ALIAS_DRAWS = 16
 
 
-def checked_probabilities(
+def checked_probabilities(log_probs: Numbers) -> Float[Tensor, "*table outcomes"]:
+    """The probabilities; each row must sum to 1, to the rounding of a network."""
+    return _probabilities(as_table(log_probs))
+
+
+def _probabilities(
     log_probs: Float[Tensor, "*table outcomes"],
 ) -> Float[Tensor, "*table outcomes"]:
     probs = log_probs.exp()
     off = (probs.sum(-1) - 1).abs()
     if not (off < 1e-4).all():  # written so that nan fails too
         worst = off.reshape(-1)[off.reshape(-1).nan_to_num(nan=torch.inf).argmax()].item()
-        raise ValueError(
-            "categorical needs log-probabilities whose exponentials sum to 1 over the last "
+        raise UserError(
+            "categorical needs log_probs whose exponentials sum to 1 over the last "
             f"dimension; a row is off by {worst:.3g} (normalise log-weights with log_softmax)"
         )
     return probs
@@ -42,21 +64,24 @@ class _Cumulative(NamedTuple):
 
     @classmethod
     def of(cls, log_probs: Float[Tensor, "rows outcomes"]) -> "_Cumulative":
-        cumulative = checked_probabilities(log_probs.double()).cumsum(-1)
+        cumulative = _probabilities(log_probs.double()).cumsum(-1)
         cumulative = cumulative / cumulative[:, -1:]
         offset = torch.arange(len(cumulative), dtype=torch.float64, device=log_probs.device)
         return cls(log_probs.shape[-1], (cumulative + offset[:, None]).reshape(-1))
 
     def draw(self, rows: Int[Tensor, "*batch"], uniform: Tensor) -> Int[Tensor, "*batch"]:
+        first = rows * self.outcomes
         place = torch.searchsorted(self.flat, uniform + rows, right=True)
         # `row + uniform` can round up to row + 1, which is the next row: step back to the last
         # outcome with mass, where the unrounded value would have landed.
-        spilled = place >= (rows + 1) * self.outcomes
+        spilled = place >= (first + self.outcomes).clamp_(max=len(self.flat))
         if spilled.any():
+            if not ((rows >= 0) & (first < len(self.flat))).all():
+                raise IndexError("a row that is not there")
             below = rows[spilled] + 1.0
             below = torch.nextafter(below.double(), torch.zeros_like(below.double()))
             place[spilled] = torch.searchsorted(self.flat, below, right=True)
-        return place - rows * self.outcomes
+        return place - first
 
 
 class _Alias(NamedTuple):
@@ -74,7 +99,7 @@ class _Alias(NamedTuple):
     def of(cls, log_probs: Float[Tensor, "rows outcomes"]) -> "_Alias":
         """The poorest open outcome is closed by the richest, until one is left."""
         rows, outcomes = log_probs.shape
-        probs = checked_probabilities(log_probs.double())
+        probs = _probabilities(log_probs.double())
         mass = probs / probs.sum(-1, keepdim=True) * outcomes
         keep = torch.ones_like(mass)
         other = torch.arange(outcomes, device=mass.device).repeat(rows, 1)
@@ -114,9 +139,9 @@ class TorchRng:
     the shapes and values of the calls, and on nothing else.
     """
 
-    def __init__(self, seed: int, device: torch.device | str = "cpu") -> None:
-        self.seed = seed
-        self.generator = torch.Generator(device).manual_seed(seed)
+    def __init__(self, seed: Count, device: torch.device | str = "cpu") -> None:
+        self.seed = as_seed(seed)
+        self.generator = torch.Generator(as_device(device)).manual_seed(self.seed)
         self._tables: list[_Remembered] = []
 
     @property
@@ -125,27 +150,35 @@ class TorchRng:
 
     def categorical(
         self,
-        log_probs: Float[Tensor, "*table outcomes"],
+        log_probs: Numbers,
         rows: Int[Tensor, "*batch"] | None = None,
     ) -> Int[Tensor, "..."]:
+        log_probs = as_table(log_probs)
         if log_probs.device.type != self.device.type:
-            raise ValueError(
+            raise UserError(
                 f"this rng draws on {self.device} and the log-probabilities are on "
                 f"{log_probs.device}; make TorchRng(seed, device={str(log_probs.device)!r})"
             )
         if rows is None:
-            cumulative = checked_probabilities(log_probs.double()).cumsum(-1)
+            cumulative = _probabilities(log_probs.double()).cumsum(-1)
             total = cumulative[..., -1:]
             target = self._uniform(total.shape) * total
             target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
             return torch.searchsorted(cumulative, target, right=True)[..., 0]
         if log_probs.ndim != 2:
-            raise ValueError(
+            raise UserError(
                 f"with `rows`, log_probs must be a table of shape (rows, outcomes); "
                 f"given shape {tuple(log_probs.shape)}"
             )
+        if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
+            rows = as_rows_of(log_probs, rows)
         kind = _Alias if _pays(rows.numel(), log_probs.shape[-1]) else _Cumulative
-        return self._table(log_probs, kind).draw(rows, self._uniform(rows.shape))
+        table = self._table(log_probs, kind)
+        try:
+            return table.draw(rows, self._uniform(rows.shape))
+        except IndexError:
+            as_rows_of(log_probs, rows)  # says which rows there are
+            raise
 
     def _uniform(self, shape: Sequence[int]) -> Float[Tensor, "..."]:
         return torch.rand(
@@ -207,6 +240,38 @@ class _ReplayRng:
         return torch.tensor(drawn, dtype=torch.long, device=log_probs.device).reshape(shape)
 
 
+def as_rows_of(
+    table: Float[Tensor, "laws outcomes"], rows: Int[Tensor, "*batch"]
+) -> Int[Tensor, "*batch"]:
+    """Numbers of rows of a table; one that is not there would draw from another row."""
+    if not isinstance(rows, Tensor):
+        rows = as_integers("rows", rows, dimensions=1, device=table.device)
+    elif rows.dtype != torch.int64:
+        rows = as_integers("rows", rows, dimensions=rows.ndim)
+    if rows.numel():
+        lowest, highest = (int(end) for end in rows.aminmax())
+        if lowest < 0 or highest >= len(table):
+            raise UserError(
+                f"rows holds {lowest}..{highest}; log_probs has rows 0..{len(table) - 1}"
+            )
+    return rows
+
+
+def as_table(log_probs: Numbers) -> Float[Tensor, "*table outcomes"]:
+    """Log-probabilities as a tensor with outcomes; whether they sum to 1 is seen later."""
+    if not isinstance(log_probs, Tensor):
+        log_probs = as_floats("log_probs", log_probs, finite=False)
+    if log_probs.is_floating_point() and log_probs.ndim and log_probs.shape[-1]:
+        return log_probs
+    if log_probs.ndim == 0 or log_probs.shape[-1] == 0:
+        raise UserError(
+            f"log_probs has shape {tuple(log_probs.shape)}; its last dimension are the outcomes"
+        )
+    if log_probs.is_complex() or log_probs.dtype == torch.bool:
+        raise UserError(f"log_probs has dtype {log_probs.dtype}; it must hold real numbers")
+    return log_probs
+
+
 @dataclass(frozen=True)
 class Law:
     """An exact finite law.
@@ -221,31 +286,51 @@ class Law:
     probs: dict[Any, float]
     missing: float = 0.0
 
+    def __post_init__(self) -> None:
+        probs = _as_probs("probs", self.probs)
+        set_fields(self, probs=probs, missing=as_number("missing", self.missing, at_least=0))
+
     def given(self, condition: Callable[[Any], bool]) -> "Law":
         """The law conditioned on an event; raises when the event has no mass."""
+        check_callable("condition", condition, "condition(outcome)")
         kept = {x: p for x, p in self.probs.items() if condition(x)}
         mass = sum(kept.values())
         if mass == 0:
-            raise ValueError("the condition holds on no outcome of this law")
+            raise UserError("the condition holds on no outcome of this law")
         return Law({x: p / mass for x, p in kept.items()})
 
     def total_variation(self, target: "Law | dict[Any, float]") -> float:
         """½ Σ |p - q| over the union of the supports."""
-        other = target.probs if isinstance(target, Law) else target
+        other = target.probs if isinstance(target, Law) else _as_probs("target", target)
         outcomes = self.probs.keys() | other.keys()
         return 0.5 * sum(abs(self.probs.get(x, 0.0) - other.get(x, 0.0)) for x in outcomes)
 
     def expectation(self, f: Callable[[Any], float]) -> float:
         """Σ p(x) f(x)."""
-        return sum(p * f(x) for x, p in self.probs.items())
+        check_callable("f", f, "f(outcome)")
+        values = {x: f(x) for x in self.probs}
+        return sum(
+            p * (float(v) if isinstance(v, bool) else as_number(f"f({x!r})", v, finite=False))
+            for (x, v), p in zip(values.items(), self.probs.values(), strict=True)
+        )
+
+
+def _as_probs(name: str, probs: Mapping[Any, Number]) -> dict[Any, float]:
+    """Outcome -> probability, as sums of products have it: above 1 by rounding at most."""
+    if not isinstance(probs, Mapping):
+        raise UserError(f"{name} is {probs!r}; it must be a dict from outcomes to probabilities")
+    return {
+        x: as_number(f"{name}[{x!r}]", p, at_least=0, at_most=1 + _ROUNDING)
+        for x, p in probs.items()
+    }
 
 
 def exact_law(
     program: Callable[[Rng], Hashable],
     *,
-    cutoff: float = 0.0,
-    max_runs: int = 1_000_000,
-    max_choices: int = 10_000,
+    cutoff: Number = 0.0,
+    max_runs: Count = 1_000_000,
+    max_choices: Count = 10_000,
 ) -> Law:
     """The law of `program(rng)`, by depth-first search over its choices.
 
@@ -253,6 +338,10 @@ def exact_law(
     `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`, as
     are branches of more than `max_choices` choices.
     """
+    check_callable("program", program, "program(rng)")
+    cutoff = as_number("cutoff", cutoff, at_least=0)
+    max_runs = as_count("max_runs", max_runs, at_least=1)
+    max_choices = as_count("max_choices", max_choices)
     probs: dict[Hashable, float] = defaultdict(float)
     missing = 0.0
     frontier: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
@@ -266,14 +355,19 @@ def exact_law(
         try:
             outcome = program(_ReplayRng(decided))
             if isinstance(outcome, Tensor):
-                raise TypeError(
+                raise UserError(
                     "the program returned a tensor, which has no value to compare by; return "
                     "x.item() or tuple(x.tolist())"
+                )
+            if not isinstance(outcome, Hashable):
+                raise UserError(
+                    f"the program returned a {type(outcome).__name__}, which is not hashable; "
+                    "return a tuple"
                 )
             probs[outcome] += mass
         except _Fork as fork:
             frontier += [((*decided, k), mass * p) for k, p in enumerate(fork.probs) if p > 0]
-    raise RuntimeError(
+    raise UserError(
         f"exact_law gave up after {max_runs} runs of the program; "
         "make the case smaller or pass a cutoff"
     )
@@ -283,12 +377,17 @@ def exact_transition_matrix(
     states: Sequence[Hashable], step: Callable[[Any, Rng], Hashable]
 ) -> Float[Tensor, "states states"]:
     """P[i, j] = probability that `step` moves states[i] to states[j]."""
-    index = {state: i for i, state in enumerate(states)}
-    matrix = torch.zeros(len(states), len(states), dtype=torch.float64)
+    given = as_list("states", states, "states")
+    check_callable("step", step, "step(state, rng)")
+    if not all(isinstance(state, Hashable) for state in given):
+        raise UserError("states must be hashable: give tuples in place of lists")
+    check_room("the transition matrix", len(given), len(given))
+    index = {state: i for i, state in enumerate(given)}
+    matrix = torch.zeros(len(given), len(given), dtype=torch.float64)
     for state, i in index.items():
         law = exact_law(lambda rng, state=state: step(state, rng))
         for target, prob in law.probs.items():
             if target not in index:
-                raise ValueError(f"step moves {state!r} to {target!r}, which is not in `states`")
+                raise UserError(f"step moves {state!r} to {target!r}, which is not in `states`")
             matrix[i, index[target]] += prob
     return matrix

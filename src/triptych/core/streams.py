@@ -9,7 +9,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.randomness import checked_probabilities
+from triptych.core.randomness import as_rows_of, as_table, checked_probabilities
+from triptych.core.validation import Count, Numbers, Prefix, UserError, as_integers, as_seed
 
 _STEP = -0x61C8864680B583EB  # 2^64 / golden ratio, as a signed number
 _FIRST, _SECOND = -0x40A7B892E31B1A47, -0x6B2FB644ECCEEE15
@@ -32,10 +33,11 @@ def _as_uniform(x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch"]:
     return _shifted(x, 11).double() * 2.0**-53
 
 
-def hashed_uniform(seed: int, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+def hashed_uniform(seed: Count, prefix: Prefix) -> Float[Tensor, " batch"]:
     """A number in [0, 1) for every prefix: the same for the same seed and prefix, always."""
+    seed, prefix = as_seed(seed), as_integers("prefix", prefix, dimensions=2)
     state = mixed(torch.full((len(prefix),), seed, dtype=torch.long, device=prefix.device))
-    for token in prefix.long().unbind(1):
+    for token in prefix.unbind(1):
         state = mixed(state ^ (token + 1))
     return _as_uniform(mixed(state ^ -1))
 
@@ -49,7 +51,8 @@ class RowStreams:
     `of(rows)` is the rng of some rows of the batch; a row named twice draws twice.
     """
 
-    def __init__(self, seed: int, numbers: Int[Tensor, " batch"]) -> None:
+    def __init__(self, seed: Count, numbers: Numbers) -> None:
+        seed, numbers = as_seed(seed), as_integers("numbers", numbers, dimensions=1)
         self.seed = seed
         self._keys = mixed(mixed(torch.full_like(numbers, seed)) ^ numbers)
         self._used = torch.zeros_like(numbers)
@@ -58,26 +61,33 @@ class RowStreams:
     def device(self) -> torch.device:
         return self._keys.device
 
-    def of(self, rows: Int[Tensor, " rows"]) -> "_SomeRows":
+    def of(self, rows: Numbers) -> "_SomeRows":
         """The door of the given rows of the batch."""
+        rows = as_integers("rows", rows, dimensions=1, device=self.device)
+        if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < len(self._keys)):
+            raise UserError(
+                f"rows holds {int(rows.min())}..{int(rows.max())}; this rng has rows "
+                f"0..{len(self._keys) - 1}"
+            )
         return _SomeRows(self, rows)
 
     def categorical(
         self,
-        log_probs: Float[Tensor, "*table outcomes"],
+        log_probs: Numbers,
         rows: Int[Tensor, "*batch"] | None = None,
     ) -> Int[Tensor, "..."]:
         """One draw of every row of the batch, in order."""
-        table = log_probs if rows is None else log_probs[rows]
+        table = _chosen(log_probs, rows)
         return self._draw(table, torch.arange(len(self._keys), device=self.device))
 
     def _draw(
         self, log_probs: Float[Tensor, "rows outcomes"], rows: Int[Tensor, " rows"]
     ) -> Int[Tensor, " rows"]:
         if log_probs.shape[:-1] != rows.shape:
-            raise ValueError(
-                f"laws of shape {tuple(log_probs.shape[:-1])} are given for {len(rows)} rows; a "
-                "stream per row draws one outcome for each: name the rows with of(rows)"
+            raise UserError(
+                f"log_probs: laws of shape {tuple(log_probs.shape[:-1])} are given for "
+                f"{len(rows)} rows; a stream per row draws one outcome for "
+                "each: name the rows with of(rows)"
             )
         cumulative = checked_probabilities(log_probs.double()).cumsum(-1)
         turn = self._used[rows] + _earlier_mentions(rows)
@@ -94,10 +104,25 @@ class _SomeRows:
 
     def categorical(
         self,
-        log_probs: Float[Tensor, "*table outcomes"],
+        log_probs: Numbers,
         rows: Int[Tensor, "*batch"] | None = None,
     ) -> Int[Tensor, "..."]:
-        return self.streams._draw(log_probs if rows is None else log_probs[rows], self.rows)
+        return self.streams._draw(_chosen(log_probs, rows), self.rows)
+
+
+def _chosen(
+    log_probs: Numbers, rows: Int[Tensor, "*batch"] | None
+) -> Float[Tensor, "*batch outcomes"]:
+    """The law of each draw."""
+    table = as_table(log_probs)
+    if rows is None:
+        return table
+    if table.ndim != 2:
+        raise UserError(
+            f"with `rows`, log_probs must be a table of shape (rows, outcomes); "
+            f"given shape {tuple(table.shape)}"
+        )
+    return table[as_rows_of(table, rows)]
 
 
 def _earlier_mentions(rows: Int[Tensor, " rows"]) -> Int[Tensor, " rows"]:

@@ -4,6 +4,7 @@ Every query is answered by summing the table, so each method is a line or two. I
 vocab^length memory; use it up to a few million sequences.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -13,29 +14,70 @@ from torch import Tensor
 
 from triptych.core.logspace import log_conditional, log_normalise
 from triptych.core.protocols import Density, Rng
-from triptych.core.validation import check_prefix, check_sequences
+from triptych.core.validation import (
+    Count,
+    Hidden,
+    Numbers,
+    Prefix,
+    Tokens,
+    UserError,
+    as_bool_mask,
+    as_device,
+    as_floats,
+    as_masked,
+    as_prefix,
+    as_seed,
+    as_size,
+    as_tokens,
+    check_callable,
+    check_can,
+    check_room,
+    set_fields,
+)
 
 
 def all_sequences(
-    vocab_size: int, length: int, device: torch.device | str = "cpu"
+    vocab_size: Count, length: Count, device: torch.device | str = "cpu"
 ) -> Int[Tensor, "count {length}"]:
     """Every sequence, in lexicographic order."""
+    vocab_size, length, device = _as_alphabet(vocab_size, length, device)
+    check_room("the list of all sequences", vocab_size**length, length)
     rank = torch.arange(vocab_size**length, device=device)
     return (rank[:, None] // places(vocab_size, length, device)) % vocab_size
 
 
 def places(
-    vocab_size: int, length: int, device: torch.device | str = "cpu"
+    vocab_size: Count, length: Count, device: torch.device | str = "cpu"
 ) -> Int[Tensor, " {length}"]:
     """Place values: the rank of x among all sequences is Σ_i x_i places_i."""
+    vocab_size, length, device = _as_alphabet(vocab_size, length, device)
     return vocab_size ** torch.arange(length - 1, -1, -1, device=device)
 
 
+def _as_alphabet(
+    vocab_size: Count, length: Count, device: torch.device | str = "cpu"
+) -> tuple[int, int, torch.device]:
+    """Sizes whose sequences can be numbered."""
+    vocab, positions = as_size("vocab_size", vocab_size), as_size("length", length, at_least=0)
+    if positions * math.log2(vocab) >= 63:
+        raise UserError(
+            f"vocab_size = {vocab} and length = {positions} make {vocab}^{positions} sequences, "
+            "more than a 64-bit number can count"
+        )
+    return vocab, positions, as_device(device)
+
+
 def rows_by_pattern(
-    hidden: Bool[Tensor, "batch length"],
+    hidden: Numbers,
 ) -> Iterator[tuple[Bool[Tensor, " batch"], Bool[Tensor, " length"]]]:
     """Rows that hide the same positions, and those positions."""
+    hidden = as_bool_mask("hidden", hidden)
+    if hidden.ndim != 2:
+        raise UserError(f"hidden has shape {tuple(hidden.shape)}; it must be [batch, length]")
     if len(hidden) == 0:
+        return
+    if hidden.shape[1] == 0:
+        yield torch.ones(len(hidden), dtype=torch.bool, device=hidden.device), hidden[0]
         return
     patterns, pattern_of = hidden.unique(dim=0, return_inverse=True)
     for k, pattern in enumerate(patterns):
@@ -51,30 +93,40 @@ class Table:
     log_probs: Float[Tensor, " count"]
 
     def __post_init__(self) -> None:
-        if len(self.log_probs) != self.vocab_size**self.length:
-            raise ValueError(
-                f"a table over {self.vocab_size}^{self.length} sequences needs "
-                f"{self.vocab_size**self.length} log-probabilities, got {len(self.log_probs)}"
+        vocab_size, length, _ = _as_alphabet(self.vocab_size, self.length)
+        count = vocab_size**length
+        log_probs = as_floats(
+            "log_probs", self.log_probs, shape=(None,), meaning=f"[{count}]", finite=False
+        )
+        if len(log_probs) != count:
+            raise UserError(
+                f"log_probs: a table over {vocab_size}^{length} sequences needs "
+                f"{count} log-probabilities, got {len(log_probs)}"
             )
-        if not self.log_probs.logsumexp(0).abs() < 1e-8:
-            raise ValueError(
-                "the probabilities of a table must sum to 1; these sum to "
-                f"{self.log_probs.exp().sum().item():.10g} (Table.of normalises a density)"
+        if not log_probs.logsumexp(0).abs() < 1e-8:
+            raise UserError(
+                "log_probs: the probabilities of a table must sum to 1; these sum to "
+                f"{log_probs.exp().sum().item():.10g} (Table.of normalises a density)"
             )
+        set_fields(self, vocab_size=vocab_size, length=length, log_probs=log_probs)
 
     @classmethod
     def of(cls, density: Density, *, device: torch.device | str = "cpu") -> "Table":
         """Tabulate any density, normalising it."""
+        check_can("density", density, "vocab_size", "length", "log_prob")
+        device = as_device(device)
         every = all_sequences(density.vocab_size, density.length, device)
-        log_weights = density.log_prob(every)
+        log_weights = as_floats("log_prob(tokens)", density.log_prob(every).double(), finite=False)
         return cls(density.vocab_size, density.length, log_normalise(log_weights))
 
     @classmethod
     def random(
-        cls, vocab_size: int, length: int, seed: int, device: torch.device | str = "cpu"
+        cls, vocab_size: Count, length: Count, seed: Count, device: torch.device | str = "cpu"
     ) -> "Table":
         """An arbitrary distribution: weights uniform on (0, 1), normalised."""
-        generator = torch.Generator().manual_seed(seed)
+        vocab_size, length, device = _as_alphabet(vocab_size, length, device)
+        check_room("the table", vocab_size**length)
+        generator = torch.Generator().manual_seed(as_seed(seed))
         weights = torch.rand(vocab_size**length, generator=generator, dtype=torch.float64)
         return cls(vocab_size, length, (weights / weights.sum()).log().to(device))
 
@@ -83,7 +135,7 @@ class Table:
         return self.log_probs.device
 
     def to(self, device: torch.device | str) -> "Table":
-        return Table(self.vocab_size, self.length, self.log_probs.to(device))
+        return Table(self.vocab_size, self.length, self.log_probs.to(as_device(device)))
 
     @property
     def sequences(self) -> Int[Tensor, "count length"]:
@@ -101,32 +153,44 @@ class Table:
 
     def tilt(self, log_weight: Callable[[Tensor], Tensor]) -> "Table":
         """p(x) V(x) / Z for log V given on full sequences: the law a verifier asks for."""
-        return Table(
-            self.vocab_size,
-            self.length,
-            log_conditional((self.log_probs + log_weight(self.sequences))[None], "the tilted law")[
-                0
-            ],
+        check_callable("log_weight", log_weight, "log_weight(tokens)")
+        answer = log_weight(self.sequences)
+        given = as_floats(
+            "log_weight(tokens)",
+            answer.double() if isinstance(answer, Tensor) else answer,
+            shape=(len(self.log_probs),),
+            meaning=f"[{len(self.log_probs)}], one number per sequence",
+            finite=False,
         )
+        if torch.isposinf(given).any():
+            raise UserError("log_weight(tokens) is inf for a sequence; it must be below that")
+        tilted = log_conditional((self.log_probs + given)[None], "the tilted law")[0]
+        return Table(self.vocab_size, self.length, tilted)
 
-    def rank(self, tokens: Int[Tensor, "batch length"]) -> Int[Tensor, " batch"]:
-        return (tokens * places(self.vocab_size, self.length, tokens.device)).sum(-1)
+    def rank(self, tokens: Tokens) -> Int[Tensor, " batch"]:
+        """The number of each sequence in lexicographic order."""
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length)
+        return self._rank(tokens)
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
-        return self.log_probs[self.rank(tokens)]
+    def _rank(self, tokens: Int[Tensor, "batch t"]) -> Int[Tensor, " batch"]:
+        return (tokens * places(self.vocab_size, tokens.shape[1], tokens.device)).sum(-1)
 
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+        tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
+        return self.log_probs[self._rank(tokens)]
+
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
         t = prefix.shape[1]
         joint = self.log_probs.reshape(self.vocab_size**t, self.vocab_size, -1).logsumexp(-1)
-        rank = (prefix * places(self.vocab_size, t, prefix.device)).sum(-1)
-        return log_conditional(joint[rank], "the prefix")
+        return log_conditional(joint[self._rank(prefix)], "the prefix")
 
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_sequences(tokens, self.vocab_size, self.length, hidden)
+        tokens, hidden = as_masked(
+            tokens, hidden, self.vocab_size, length=self.length, device=self.device
+        )
         out = torch.empty(
             (*tokens.shape, self.vocab_size), dtype=self.log_probs.dtype, device=self.device
         )
@@ -134,7 +198,9 @@ class Table:
             out[rows] = self._one_pattern(tokens[rows], pattern)
         return out
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "categorical")
         rows = torch.zeros(n, dtype=torch.long, device=self.device)
         return self.sequences[rng.categorical(self.log_probs[None], rows)]
 

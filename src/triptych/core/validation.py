@@ -26,7 +26,7 @@ The `check_...` functions return nothing: they look at tensors that our own code
 import dataclasses
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex, TypeVar
 
 import numpy as np
@@ -305,13 +305,20 @@ def as_distributions(
     return probs
 
 
-def as_positions(name: str, values: Sequence[Count], length: int) -> list[int]:
+def as_list(name: str, values: Iterable[Any], what: str) -> list[Any]:
+    """The items of a list, a tuple, or a tensor or array of one dimension."""
+    shaped = isinstance(values, Tensor | np.ndarray)
+    if shaped and values.ndim != 1:
+        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be a list of {what}")
+    if not shaped and (not isinstance(values, Sequence) or isinstance(values, str | bytes)):
+        raise UserError(f"{name} is {_shown(values)}; it must be a list of {what}")
+    return list(values)
+
+
+def as_positions(name: str, values: Iterable[Count], length: int) -> list[int]:
     """Distinct positions in 0..length-1."""
-    if isinstance(values, str) or not hasattr(values, "__iter__"):
-        raise UserError(f"{name} is {_shown(values)}; it must be a list of positions")
-    if isinstance(values, Tensor | np.ndarray) and values.ndim != 1:
-        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be a list of positions")
-    at = [as_count(f"{name}[{i}]", value) for i, value in enumerate(values)]
+    given = as_list(name, values, "positions")
+    at = [as_count(f"{name}[{i}]", value) for i, value in enumerate(given)]
     if len(set(at)) != len(at) or not all(0 <= i < length for i in at):
         raise UserError(f"{name} {at} must hold distinct positions in 0..{length - 1}")
     return at
@@ -387,7 +394,7 @@ def _check_range(
     shown = tokens if hidden is None else tokens.masked_fill(hidden, 0)
     if shown.numel() == 0:
         return
-    lowest, highest = shown.aminmax()
+    lowest, highest = (int(end) for end in shown.aminmax())
     if lowest < 0 or highest >= vocab_size:
         bad = (shown < 0) | (shown >= vocab_size)
         row, position = torch.nonzero(bad)[0].tolist()

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.validation import UserError
 from triptych.models.layers import Attention, Block
 from triptych.models.transformer import Transformer
 
@@ -105,7 +106,7 @@ def _check(net: Transformer) -> None:
         if bad
     ]
     if wrong:
-        raise ValueError(
+        raise UserError(
             "counts stand for a document only in one layer of plain attention; this network has "
             + "; ".join(wrong)
         )

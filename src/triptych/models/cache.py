@@ -18,6 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import Prefixes
+from triptych.core.validation import Count, Numbers, UserError, as_count, as_size
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Block
 
@@ -35,10 +36,13 @@ class CachedDecoder(Prefixes):
     states a verifier sees: 0 is the embedding, l the output of the l-th block, -1 the last.
     """
 
-    def __init__(self, lm: CausalLM, batch: int, *, layer: int = -1) -> None:
+    def __init__(self, lm: CausalLM, batch: Count, *, layer: Count = -1) -> None:
+        if not isinstance(lm, CausalLM):
+            raise UserError(f"lm is a {type(lm).__name__}; it must be a CausalLM")
+        batch, layer = as_size("batch", batch), as_count("layer", layer, at_least=None)
         weight, shape = next(lm.net.parameters()), lm.net.shape
         if not -1 <= layer <= shape.layers:
-            raise ValueError(f"layer is {layer}; this network has 0 to {shape.layers}, or -1")
+            raise UserError(f"layer is {layer}; this network has 0 to {shape.layers}, or -1")
         self.layer = shape.layers if layer == -1 else layer
         super().__init__(batch, lm.vocab_size, lm.length, weight.device)
         self.lm = lm
@@ -53,13 +57,13 @@ class CachedDecoder(Prefixes):
         self._seen = self._states if last else torch.zeros_like(self._states)
 
     @torch.no_grad()
-    def next_log_probs(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ vocab"]:
+    def next_log_probs(self, rows: Numbers | None = None) -> Float[Tensor, "_ vocab"]:
         """log p(· | the prefix of each row), float64; of the given rows only, if they are named."""
         rows = self._asked(rows)
         self._run_pending(rows)
         return self.lm.log_probs_of(self.lm.net.read_out(self._states[rows, self._lengths[rows]]))
 
-    def hidden_state(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ width"]:
+    def hidden_state(self, rows: Numbers | None = None) -> Float[Tensor, "_ width"]:
         """The chosen layer's state at the last token of each row (the start token when empty)."""
         rows = self._asked(rows)
         self._run_pending(rows)
@@ -70,13 +74,14 @@ class CachedDecoder(Prefixes):
         """Tokens that went through the network so far, in this decoder, its origin and forks."""
         return self._spent[0]
 
-    def rollback(self, counts: Int[Tensor, " batch"]) -> None:
+    def rollback(self, counts: Numbers) -> None:
         """Erase the last `counts[b]` tokens of row b."""
         super().rollback(counts)
         self._known = torch.minimum(self._known, self._lengths + 1)
 
-    def fork(self, rows: Int[Tensor, " copies"]) -> "CachedDecoder":
+    def fork(self, rows: Numbers) -> "CachedDecoder":
         """A new decoder whose row i is a copy of row `rows[i]`, cache and all."""
+        rows = self._chosen(rows)
         copy = self._copy_rows(rows)
         copy._known, copy._states = self._known[rows], self._states[rows]
         copy._seen = copy._states if self._seen is self._states else self._seen[rows]

@@ -12,11 +12,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
-from triptych.core.validation import check_prefix, check_tokens
+from triptych.core.validation import (
+    Hidden,
+    Prefix,
+    Tokens,
+    UserError,
+    as_masked,
+    as_prefix,
+    as_tokens,
+    check_callable,
+)
 from triptych.models.transformer import Transformer
 
 FirstLayer = Callable[[Int[Tensor, "batch t"]], Float[Tensor, "batch t width"]]
@@ -56,20 +65,19 @@ class CausalLM:
         return self._run(self._started(tokens)[:, :-1])[..., : self.vocab_size]
 
     @torch.no_grad()
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.net.device)
         return self.log_probs_of(self._run(self._started(prefix))[:, -1])
 
     @torch.no_grad()
-    def every_next_token_log_probs(
-        self, tokens: Int[Tensor, "batch length"]
-    ) -> Float[Tensor, "batch length vocab"]:
+    def every_next_token_log_probs(self, tokens: Tokens) -> Float[Tensor, "batch length vocab"]:
         """log p(x_i = · | x_<i) for every i, in one pass."""
-        check_tokens(tokens, self.vocab_size)
+        tokens = as_tokens(tokens, self.vocab_size, device=self.net.device)
         return self.log_probs_of(self.token_logits(tokens))
 
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
+    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
         """log p(x) = Σ_i log p(x_i | x_<i), in one pass; a shorter x is taken as a prefix."""
+        tokens = as_tokens(tokens, self.vocab_size, device=self.net.device)
         if tokens.shape[1] == 0:
             return torch.zeros(len(tokens), dtype=torch.float64, device=tokens.device)
         log_probs = self.every_next_token_log_probs(tokens)
@@ -117,13 +125,11 @@ class MaskedLM:
         """Logits of every token given `seen`, which may hold `mask_token`; differentiable."""
         return self.net(seen)[..., : self.vocab_size]
 
-    def embed(
-        self, tokens: Int[Tensor, "batch t"], hidden: Bool[Tensor, "batch t"] | None = None
-    ) -> Float[Tensor, "batch t width"]:
+    def embed(self, tokens: Prefix, hidden: Hidden | None = None) -> Float[Tensor, "batch t width"]:
         """The embedding of each token, without its position; the mask token's where hidden."""
         if hidden is None:
-            hidden = torch.zeros_like(tokens, dtype=torch.bool)
-        check_tokens(tokens, self.vocab_size, hidden)
+            return self.net.embed(as_tokens(tokens, self.vocab_size, device=self.net.device))
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.net.device)
         return self.net.embed(tokens.masked_fill(hidden, self.mask_token))
 
     @property
@@ -140,9 +146,9 @@ class MaskedLM:
 
     @torch.no_grad()
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
-        check_tokens(tokens, self.vocab_size, hidden)
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.net.device)
         seen = tokens.masked_fill(hidden, self.mask_token)
         log_probs = _log_probs(self.token_logits(seen), self.vocab_size)
         return with_point_masses(log_probs, tokens, hidden)
@@ -154,20 +160,24 @@ def _log_probs(logits: Float[Tensor, "*rows outputs"], vocab_size: int) -> Tenso
 
 def _check_net(net: Transformer, *, causal: bool, first_layer: FirstLayer | None) -> None:
     kind = "causal" if causal else "masked"
+    if not isinstance(net, Transformer):
+        raise UserError(f"net is a {type(net).__name__}; it must be a Transformer")
+    if first_layer is not None:
+        check_callable("first_layer", first_layer, "first_layer(tokens)")
     if net.shape.causal != causal:
-        raise ValueError(
+        raise UserError(
             f"a {kind} language model needs a network with causal={causal}; "
             f"this one has causal={net.shape.causal}"
         )
     if net.shape.embedding == "given" and first_layer is None:
-        raise ValueError(
+        raise UserError(
             f"a {kind} language model reads tokens; this network has embedding='given'"
             + (": pass a first_layer that maps tokens to vectors" if causal else "")
         )
     if net.shape.embedding != "given" and first_layer is not None:
-        raise ValueError("a first_layer needs a network with embedding='given'")
+        raise UserError("a first_layer needs a network with embedding='given'")
     if net.shape.vocab_size < 2:
-        raise ValueError(
+        raise UserError(
             f"the network's vocabulary has {net.shape.vocab_size} id; a {kind} language model "
             "needs at least one token besides the special one, which is the last id"
         )

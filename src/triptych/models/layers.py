@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from triptych.core.validation import check_count
+from triptych.core.validation import UserError, as_flag, as_number, as_size, set_fields
 
 Positions = Literal["learned", "linear", "rotary", "none"]
 Embedding = Literal["learned", "one_hot", "given"]
@@ -71,32 +71,36 @@ class Shape:
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "length", "width", "layers", "heads"):
-            check_count(name, getattr(self, name), at_least=1)
-        check_count("feedforward", self.feedforward_width, at_least=0)
+            set_fields(self, **{name: as_size(name, getattr(self, name))})
+        if self.feedforward is not None:
+            set_fields(self, feedforward=as_size("feedforward", self.feedforward, at_least=0))
+        for name in ("causal", "tied", "residual", "bias", "scale_attention", "output_projection"):
+            set_fields(self, **{name: as_flag(name, getattr(self, name))})
+        if self.final_norm is not None:
+            set_fields(self, final_norm=as_flag("final_norm", self.final_norm))
+        set_fields(self, norm_constant=as_number("norm_constant", self.norm_constant, at_least=0))
         check_choice("positions", self.positions, get_args(Positions))
         check_choice("embedding", self.embedding, get_args(Embedding))
         check_choice("norm", self.norm, get_args(Norm))
         check_choice("activation", self.activation, get_args(Activation))
         if self.width % self.heads:
-            raise ValueError(
+            raise UserError(
                 f"width {self.width} does not divide into {self.heads} heads of equal width"
             )
         if self.positions == "rotary" and self.head_width % 2:
-            raise ValueError(
+            raise UserError(
                 f"rotary positions turn pairs of coordinates; a head has width {self.head_width}, "
                 "which must be even (width / heads)"
             )
         if self.embedding == "one_hot" and self.width < self.vocab_size:
-            raise ValueError(
+            raise UserError(
                 f"width {self.width} is too small for one-hot embeddings of {self.vocab_size} "
                 "tokens: width must be at least vocab_size"
             )
         if self.embedding == "given" and self.tied:
-            raise ValueError(
+            raise UserError(
                 "tied=True needs an embedding matrix; with embedding='given' there is none"
             )
-        if not self.norm_constant >= 0:
-            raise ValueError(f"norm_constant is {self.norm_constant}; it must not be negative")
 
     @property
     def head_width(self) -> int:
@@ -352,8 +356,8 @@ def nearest(name: str, choices: Iterable[str]) -> str:
 
 
 def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ValueError(
+    if not isinstance(value, str) or value not in choices:
+        raise UserError(
             f"{field}={value!r} is not known; did you mean {nearest(str(value), choices)!r}? "
             f"(choices: {', '.join(choices)})"
         )

@@ -28,11 +28,23 @@ from textwrap import shorten
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.logspace import with_point_masses
-from triptych.core.validation import check_count, check_integers, check_tokens
+from triptych.core.validation import (
+    Count,
+    Hidden,
+    Prefix,
+    Tokens,
+    UserError,
+    as_count,
+    as_integers,
+    as_list,
+    as_masked,
+    as_tokens,
+    set_fields,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,12 +71,17 @@ class PretrainedMaskedLM:
         _check_model(self.model)
         size = self._embedding.num_embeddings
         for name, value in [("mask_id", self.mask_id), *self._around()]:
-            check_count(name, value, at_least=0)
-            _check_id(name, value, size)
+            _check_id(name, as_count(name, value), size)
+        set_fields(self, mask_id=as_count("mask_id", self.mask_id))
+        for name in ("before", "after"):
+            side = tuple(as_count(name, token) for token in getattr(self, name))
+            set_fields(self, **{name: side})
         if self.ids is not None:
-            _check_ids(self.ids, size)
+            ids = as_integers("ids", self.ids, dimensions=1)
+            _check_ids(ids, size)
+            set_fields(self, ids=ids)
         if self.length < 1:
-            raise ValueError(
+            raise UserError(
                 f"before and after take {self._specials} positions; this model has "
                 f"{_positions(self.model)}, so no word fits between them"
             )
@@ -94,7 +111,7 @@ class PretrainedMaskedLM:
         """
         model, tokenizer = _load(str(name), dtype, local_files_only, revision)
         if tokenizer.mask_token_id is None:
-            raise ValueError(
+            raise UserError(
                 f"the tokenizer of {str(name)!r} has no mask token; a masked LM needs one"
             )
         before, after = _special_tokens_around(tokenizer)
@@ -133,17 +150,18 @@ class PretrainedMaskedLM:
 
     @torch.no_grad()
     def masked_log_probs(
-        self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+        self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.device)
         log_probs = self._logits(self.embed(tokens, hidden)).double().log_softmax(-1)
         return with_point_masses(log_probs, tokens, hidden)
 
-    def embed(
-        self, tokens: Int[Tensor, "batch t"], hidden: Bool[Tensor, "batch t"] | None = None
-    ) -> Float[Tensor, "batch t width"]:
+    def embed(self, tokens: Prefix, hidden: Hidden | None = None) -> Float[Tensor, "batch t width"]:
         """The model's word embeddings, without positions; that of its mask token where hidden."""
-        check_tokens(tokens, self.vocab_size, hidden)
-        self._check_device("tokens", tokens)
+        if hidden is None:
+            tokens = as_tokens(tokens, self.vocab_size, device=self.device)
+        else:
+            tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.device)
         shown = tokens if hidden is None else tokens.masked_fill(hidden, 0)
         read = shown if self.ids is None else self.ids.to(self.device)[shown]
         return self._embedding(read if hidden is None else read.masked_fill(hidden, self.mask_id))
@@ -154,7 +172,7 @@ class PretrainedMaskedLM:
         return (-math.inf, math.inf)
 
     def soft_masked_probs(
-        self, vectors: Float[Tensor, "batch t width"], *, at: int | None = None
+        self, vectors: Float[Tensor, "batch t width"], *, at: Count | None = None
     ) -> Float[Tensor, "batch positions vocab"]:
         """Softmax over the words, for vectors in place of tokens; `at` one position alone.
 
@@ -164,8 +182,9 @@ class PretrainedMaskedLM:
         """
         logits = self._logits(vectors)
         if at is not None:
+            at = as_count("at", at, at_least=None)
             if not 0 <= at < vectors.shape[1]:
-                raise ValueError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
+                raise UserError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
             logits = logits[:, at : at + 1]
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
@@ -187,19 +206,23 @@ class PretrainedMaskedLM:
 
     def _around(self) -> list[tuple[str, int]]:
         sides = (("before", self.before), ("after", self.after))
-        return [(f"{name}[{i}]", token) for name, side in sides for i, token in enumerate(side)]
+        return [
+            (f"{name}[{i}]", token)
+            for name, side in sides
+            for i, token in enumerate(as_list(name, side, "token ids"))
+        ]
 
     def _logits(self, vectors: Float[Tensor, "batch t width"]) -> Float[Tensor, "batch t vocab"]:
         """Logits of the words, at the positions of `vectors` alone."""
         if vectors.ndim != 3 or vectors.shape[-1] != self.width:
-            raise ValueError(
+            raise UserError(
                 f"vectors have shape {tuple(vectors.shape)}; this model reads vectors of shape "
                 f"(batch, t, {self.width})"
             )
         self._check_device("vectors", vectors)
         batch, t = vectors.shape[:2]
         if t > self.length:
-            raise ValueError(
+            raise UserError(
                 f"the input has {t} positions; this model reads at most {self.length}"
                 + (f" besides {self._specials} special tokens" if self._specials else "")
             )
@@ -217,7 +240,7 @@ class PretrainedMaskedLM:
 
     def _check_device(self, name: str, tensor: Tensor) -> None:
         if tensor.device != self.device:
-            raise ValueError(
+            raise UserError(
                 f"{name} are on {tensor.device} and the model on {self.device}; move one of them"
             )
 
@@ -236,19 +259,19 @@ class PretrainedMaskedLM:
             told = self.model(input_ids=ids, attention_mask=attention).logits
             soft = self.model(inputs_embeds=self._embedding(ids), attention_mask=attention).logits
         except (TypeError, ValueError, AttributeError) as error:
-            raise ValueError(
+            raise UserError(
                 f"{kind} does not answer when it is given vectors (inputs_embeds) in place of "
                 f"tokens, and soft prompts need that: {error}"
             ) from error
         if told.shape[-1] != self._embedding.num_embeddings:
-            raise ValueError(
+            raise UserError(
                 f"{kind} has {told.shape[-1]} outputs and embeds {self._embedding.num_embeddings} "
                 "tokens; they must be as many"
             )
         scale = float(told.abs().max().clamp(min=1))
         difference = float((told - soft).abs().max())
         if not difference <= scale * torch.finfo(told.dtype).eps ** 0.5:
-            raise ValueError(
+            raise UserError(
                 f"{kind} answers differently to tokens and to their embeddings (logits differ by "
                 f"{difference:.2g}): its family does more to tokens than to embed them, or mask_id "
                 "is its padding token. A soft prompt on it would mean something else"
@@ -279,7 +302,7 @@ def _load(
         )
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
     except ValueError as error:
-        raise ValueError(
+        raise UserError(
             f"{name!r} is not a masked LM that transformers can load: {_short(error)}"
         ) from error
     except Exception as error:  # the readers of damaged files raise classes of their own
@@ -290,7 +313,7 @@ def _load(
         ) from error
     if loaded["missing_keys"]:
         missing = sorted(loaded["missing_keys"])
-        raise ValueError(
+        raise UserError(
             f"{name!r} has no weights for {', '.join(missing[:3])}"
             + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
             + ": transformers would draw them at random. It may be an encoder that was saved "
@@ -298,7 +321,7 @@ def _load(
         )
     # in place of a missing vocabulary transformers makes one of special tokens, with ids of its own
     if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
-        raise ValueError(
+        raise UserError(
             f"{name!r} has no vocabulary for its tokenizer; save the tokenizer there too "
             "(tokenizer.save_pretrained)"
         )
@@ -323,20 +346,20 @@ def _special_tokens_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, 
 def _ids_of(words: Sequence[str], tokenizer: Any) -> Int[Tensor, " words"]:
     """The token id of each word."""
     if isinstance(words, str):
-        raise ValueError(f"words is the string {words!r}; pass a list of words")
+        raise UserError(f"words is the string {words!r}; pass a list of words")
     found: dict[int, str] = {}
     for word in words:
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
         if len(ids) != 1:
             pieces = tokenizer.convert_ids_to_tokens(ids)
-            raise ValueError(
+            raise UserError(
                 f"the word {word!r} is {len(ids)} tokens of this tokenizer, {pieces}; "
                 "each word must be one"
             )
         if ids[0] == tokenizer.unk_token_id and word != tokenizer.unk_token:
-            raise ValueError(f"the word {word!r} is not in the vocabulary of this tokenizer")
+            raise UserError(f"the word {word!r} is not in the vocabulary of this tokenizer")
         if ids[0] in found:
-            raise ValueError(
+            raise UserError(
                 f"the words {found[ids[0]]!r} and {word!r} are the same token of this tokenizer"
             )
         found[ids[0]] = word
@@ -349,12 +372,12 @@ def _ids_of(words: Sequence[str], tokenizer: Any) -> Int[Tensor, " words"]:
 def _check_model(model: Any) -> None:
     table: Any = getattr(model, "get_input_embeddings", None)
     if not isinstance(model, nn.Module) or table is None:
-        raise ValueError(
+        raise UserError(
             f"model is a {type(model).__name__}; pass a model of transformers' "
             "AutoModelForMaskedLM, or its name to PretrainedMaskedLM.from_pretrained"
         )
     if not isinstance(table(), nn.Embedding):
-        raise ValueError(
+        raise UserError(
             f"the input embeddings of {type(model).__name__} are a {type(table()).__name__}; "
             "a model that reads words has a table of them (torch.nn.Embedding)"
         )
@@ -362,18 +385,17 @@ def _check_model(model: Any) -> None:
 
 def _check_id(name: str, value: int, size: int) -> None:
     if not 0 <= value < size:
-        raise ValueError(f"{name} is {value}; the model's token ids are 0..{size - 1}")
+        raise UserError(f"{name} is {value}; the model's token ids are 0..{size - 1}")
 
 
 def _check_ids(ids: Tensor, size: int) -> None:
-    check_integers("ids", ids, dimensions=1)
     if len(ids) == 0:
-        raise ValueError("ids is empty; a language has at least one word")
+        raise UserError("ids is empty; a language has at least one word")
     first: dict[int, int] = {}
     for word, value in enumerate(ids.tolist()):
         _check_id(f"ids[{word}]", value, size)
         if first.setdefault(value, word) != word:
-            raise ValueError(
+            raise UserError(
                 f"ids[{first[value]}] and ids[{word}] are both {value}; each word needs its own "
                 "token"
             )
@@ -391,7 +413,7 @@ def _positions(model: Any) -> int:
             return module.num_embeddings - unused
     positions = getattr(model.config, "max_position_embeddings", None)
     if not isinstance(positions, int):
-        raise ValueError(
+        raise UserError(
             f"{type(model).__name__} does not say how many positions it reads: it has no position "
             "embeddings and no max_position_embeddings in its config"
         )

@@ -14,7 +14,15 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from triptych.core.validation import check_shape
+from triptych.core.validation import (
+    Count,
+    Number,
+    UserError,
+    as_device,
+    as_number,
+    as_seed,
+    check_shape,
+)
 from triptych.models.layers import Block, Rotation, Shape, check_choice, make_norm, nearest
 
 __all__ = ["AttentionChoice", "Inspected", "Shape", "Transformer"]
@@ -53,12 +61,18 @@ class Transformer(nn.Module):
         self,
         shape: Shape,
         *,
-        seed: int,
+        seed: Count,
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
-        init_scale: float = 0.02,
+        init_scale: Number = 0.02,
     ) -> None:
         super().__init__()
+        if not isinstance(shape, Shape):
+            raise UserError(f"shape is a {type(shape).__name__}; it must be a Shape")
+        seed, device = as_seed(seed), as_device(device)
+        init_scale = as_number("init_scale", init_scale, at_least=0)
+        if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
+            raise UserError(f"dtype is {dtype!r}; it must be a float type such as torch.float32")
         self.shape = shape
         with torch.device("meta"):  # torch's own initialisation would use the global seed
             self.embedding = (
@@ -97,12 +111,16 @@ class Transformer(nn.Module):
             if self.embedding is not None and self.shape.embedding == "one_hot":
                 nn.init.eye_(self.embedding.weight).requires_grad_(False)
 
+    @property
+    def device(self) -> torch.device:
+        return self.output.weight.device
+
     # ------------------------------------------------------------------ what it computes
 
     def embed(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t width"]:
         """The embedding of each token, without its position."""
         if self.embedding is None:
-            raise ValueError("this network has embedding='given': pass vectors and not tokens")
+            raise UserError("this network has embedding='given': pass vectors and not tokens")
         return self.embedding(tokens)
 
     def forward(
@@ -145,7 +163,7 @@ class Transformer(nn.Module):
     ) -> Inspected:
         x = self._inputs(tokens, vectors)
         if at is not None and not 0 <= at < x.shape[1]:
-            raise ValueError(f"at is {at}; the input has positions 0 to {x.shape[1] - 1}")
+            raise UserError(f"at is {at}; the input has positions 0 to {x.shape[1] - 1}")
         positions = torch.arange(x.shape[1], device=x.device)
         x, rotation = self.place(x, positions), self.rotation(positions)
         explicit = keep or not isinstance(attention, str) or attention != "learned"
@@ -174,17 +192,17 @@ class Transformer(nn.Module):
 
     def _inputs(self, tokens: Tensor | None, vectors: Tensor | None) -> Tensor:
         if (tokens is None) == (vectors is None):
-            raise ValueError("pass either tokens or vectors: exactly one of them")
+            raise UserError("pass either tokens or vectors: exactly one of them")
         if vectors is None:
             assert tokens is not None
             vectors = self.embed(tokens)
         if vectors.shape[1] > self.shape.length:
-            raise ValueError(
+            raise UserError(
                 f"the input has {vectors.shape[1]} positions; this network reads at most "
                 f"{self.shape.length} (length of its Shape)"
             )
         if vectors.shape[-1] != self.shape.width:
-            raise ValueError(
+            raise UserError(
                 f"vectors have {vectors.shape[-1]} entries; this network has width "
                 f"{self.shape.width}"
             )
@@ -214,7 +232,7 @@ class Transformer(nn.Module):
             uniform = weights / weights.sum(-1, keepdim=True).clamp(min=1)
             return [uniform.expand(batch, heads, t, t)] * layers
         if len(attention) != layers:
-            raise ValueError(
+            raise UserError(
                 f"{len(attention)} attention patterns are given; this network has {layers} layers "
                 "and needs one for each"
             )
@@ -270,5 +288,5 @@ class Transformer(nn.Module):
         parameters = dict(self.named_parameters(remove_duplicate=False))
         if name not in parameters:
             near = nearest(name, parameters)
-            raise ValueError(f"this network has no parameter {name!r}; did you mean {near!r}?")
+            raise UserError(f"this network has no parameter {name!r}; did you mean {near!r}?")
         return parameters[name]

@@ -44,6 +44,7 @@ def conditioned(weights: Numbers, final: Numbers, on: str) -> Float[Tensor, "len
     weights = as_floats("weights", weights, shape=(None, None, 3), meaning="[length, depths, 3]")
     final = as_floats("final", final, shape=(weights.shape[1],), meaning="[depths], as weights has")
     as_size("the number of positions in weights", len(weights))
+    as_text("on", on)
     if (weights < 0).any() or (final < 0).any():
         raise UserError("weights and final must not be negative")
     # A depth from which the end cannot be reached is never visited; any legal move will do.
@@ -56,7 +57,7 @@ def conditioned(weights: Numbers, final: Numbers, on: str) -> Float[Tensor, "len
         reached = ~torch.isneginf(ahead)
         moves[t, reached] = (joint - ahead[:, None])[reached].exp()
     if torch.isneginf(ahead[0]):
-        raise UserError(f"no balanced string of this depth has {as_text('on', on)}")
+        raise UserError(f"no balanced string of this depth has {on}: final is never reached")
     return moves
 
 

@@ -37,6 +37,7 @@ from triptych.core.validation import (
     UserError,
     as_device,
     as_floats,
+    as_list,
     as_masked,
     as_number,
     as_prefix,
@@ -72,7 +73,7 @@ class CFG:
             "terminal", self.terminal, shape=(None, None), meaning="[symbols, words]"
         )
         symbols, words = terminal.shape
-        wanted = f"{(symbols,) * 3}, for a grammar of {symbols} symbols"
+        wanted = f"{(symbols,) * 3}, since terminal has {symbols} symbols"
         binary = as_floats("binary", self.binary, shape=(symbols,) * 3, meaning=wanted)
         check_same_device(binary=binary, terminal=terminal)
         length = as_size("length", self.length)
@@ -80,17 +81,16 @@ class CFG:
         if not symbols:
             raise UserError("terminal has no rows: a grammar needs at least its start symbol")
         if (binary < 0).any() or (terminal < 0).any():
-            raise UserError("a rule has a negative probability")
+            raise UserError("binary or terminal gives a rule a negative probability")
         total = binary.sum((1, 2)) + terminal.sum(1)
         if ((total - 1).abs() > ROW_SUM_TOLERANCE).any():
             worst = int((total - 1).abs().argmax())
             raise UserError(
                 f"the rules of symbol {worst} have total probability {total[worst].item():.10g}; "
-                "the rules of each symbol must sum to 1"
+                "the rules of each symbol, binary and terminal together, must sum to 1"
             )
-        if isinstance(self.word_names, str) or not hasattr(self.word_names, "__iter__"):
-            raise UserError(f"word_names is {self.word_names!r}; it must be a list of words")
-        set_fields(self, word_names=tuple(as_text("word_names", w) for w in self.word_names))
+        names = as_list("word_names", self.word_names, "words")
+        set_fields(self, word_names=tuple(as_text("word_names", name) for name in names))
         if self.word_names and len(self.word_names) != words:
             raise UserError(f"{len(self.word_names)} word names for {words} words")
         check_room("the chart of this grammar", length, length, symbols, symbols)

@@ -18,6 +18,7 @@ from triptych.core.validation import (
     Prefix,
     UserError,
     as_count,
+    as_list,
     as_size,
     as_tokens,
     check_can,
@@ -98,9 +99,8 @@ class Knapsack(_HardValue):
     capacity: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.weights, str) or not hasattr(self.weights, "__iter__"):
-            raise UserError(f"weights is {self.weights!r}; it must be a list of whole numbers")
-        weights = tuple(as_count(f"weights[{i}]", w) for i, w in enumerate(self.weights))
+        given = as_list("weights", self.weights, "whole numbers")
+        weights = tuple(as_count(f"weights[{i}]", weight) for i, weight in enumerate(given))
         as_size("the number of weights", len(weights))
         capacity = as_count("capacity", self.capacity, at_most=MAX_CAPACITY)
         set_fields(self, weights=weights, capacity=capacity)

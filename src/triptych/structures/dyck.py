@@ -89,7 +89,7 @@ class Dyck:
         check_same_device(type_probs=type_probs, moves=moves)
         set_fields(self, type_probs=type_probs, moves=moves)
         if not (self.type_probs > 0).all():
-            raise UserError("every bracket type needs a positive probability; drop the others")
+            raise UserError("type_probs must be positive for every bracket type; drop the others")
         as_size("length", self.length)
         as_size("max_depth", self.max_depth)
         closed = torch.zeros((self.length,), dtype=torch.float64, device=self.device)
@@ -295,6 +295,7 @@ class Dyck:
 
     def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
         """The process verifier: can this prefix be completed to a string of the language?"""
+        prefix = as_tokens(prefix, self.vocab_size, name="prefix", device=self.device)
         return self.parse(prefix).error == DyckError.NONE
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:

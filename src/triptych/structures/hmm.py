@@ -161,10 +161,13 @@ class HMM:
         is the one of the authors' experiments, so that a seed names the same HMM.
         """
         states, vocab = _as_sizes(states, vocab)
+        warm, mix, cold = as_temperatures(
+            initial_temperature, transition_temperature, emission_temperature
+        )
         draw = np.random.RandomState(as_seed(seed, at_most=MAX_OLD_SEED))
-        initial = softmax(draw.rand(states) - 0.5, initial_temperature)
-        transition = permutation_mixture(states, states, transition_temperature, draw)
-        emission = softmax(draw.rand(states, vocab) - 0.5, emission_temperature)
+        initial = softmax(draw.rand(states) - 0.5, warm)
+        transition = permutation_mixture(states, states, mix, draw)
+        emission = softmax(draw.rand(states, vocab) - 0.5, cold)
         return cls._from_numpy(initial, transition, emission, length, device)
 
     @classmethod
@@ -427,6 +430,12 @@ def softmax(logits: np.ndarray, temperature: Number) -> np.ndarray:
     with np.errstate(over="ignore"):  # a difference that is infinitely large weighs 0
         scaled = np.exp((values - values.max(-1, keepdims=True)) / temperature)
     return scaled / scaled.sum(-1, keepdims=True)
+
+
+def as_temperatures(initial: Number, transition: Number, emission: Number) -> list[float]:
+    """The temperatures of π, A and W."""
+    given = {"initial": initial, "transition": transition, "emission": emission}
+    return [as_number(f"{name}_temperature", value, above=0) for name, value in given.items()]
 
 
 def _as_sizes(states: Count, vocab: Count) -> tuple[int, int]:

@@ -74,7 +74,7 @@ class Ising:
 
     def __post_init__(self) -> None:
         field = as_floats("field", self.field, shape=(None,), meaning="[spins]")
-        length = as_size("length", len(field))
+        length = as_size("the number of spins in field", len(field))
         square = f"{(length, length)}: an Ising model with {length} field values"
         coupling = as_floats("coupling", self.coupling, shape=(length, length), meaning=square)
         check_same_device(coupling=coupling, field=field)
@@ -189,7 +189,7 @@ class Ising:
     ) -> "Ising":
         """Couplings and fields normal with standard deviation `scale`."""
         length, device = as_size("length", length), as_device(device)
-        scale = as_number("scale", scale, at_least=0)
+        scale = as_number("scale", scale, at_least=0, at_most=MAX_PULL)
         check_room("the coupling matrix", length, length)
         generator = torch.Generator().manual_seed(as_seed(seed))
         raw = torch.randn((length, length), generator=generator, dtype=torch.float64) * scale

@@ -59,6 +59,7 @@ from triptych.structures.hmm import (
     HMM,
     MAX_OLD_SEED,
     as_soft_tokens,
+    as_temperatures,
     at_position,
     permutation_mixture,
     softmax,
@@ -217,11 +218,14 @@ class MemoryHMM:
         device = as_device(device)
         check_room("the transition matrix", hidden, hidden)
         check_room("the emission", values, hidden, vocab)
+        warm, mix, cold = as_temperatures(
+            initial_temperature, transition_temperature, emission_temperature
+        )
         draw = np.random.RandomState(as_seed(seed, at_most=MAX_OLD_SEED))
-        memory = softmax(draw.rand(values) - 0.5, initial_temperature)
-        initial = softmax(draw.rand(hidden) - 0.5, initial_temperature)
-        transition = permutation_mixture(hidden, values * hidden, transition_temperature, draw)
-        emission = softmax(draw.rand(values, 1, hidden, vocab) - 0.5, emission_temperature)
+        memory = softmax(draw.rand(values) - 0.5, warm)
+        initial = softmax(draw.rand(hidden) - 0.5, warm)
+        transition = permutation_mixture(hidden, values * hidden, mix, draw)
+        emission = softmax(draw.rand(values, 1, hidden, vocab) - 0.5, cold)
         parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
         return cls(*parts, length=length)
 

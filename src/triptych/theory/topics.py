@@ -32,7 +32,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.validation import check_count, check_shape
+from triptych.core.validation import (
+    Number,
+    UserError,
+    as_number,
+    as_size,
+    check_shape,
+    set_fields,
+)
 
 
 class Moments(NamedTuple):
@@ -61,12 +68,14 @@ class Setting:
 
     def __post_init__(self) -> None:
         for name in ("topics", "words", "drawn"):
-            check_count(name, getattr(self, name), at_least=1)
+            set_fields(self, **{name: as_size(name, getattr(self, name))})
+        for name in ("p_m", "p_c", "p_r"):
+            set_fields(self, **{name: as_number(name, getattr(self, name))})
         if self.drawn > self.topics:
-            raise ValueError(f"a document cannot have {self.drawn} of {self.topics} topics")
+            raise UserError(f"a document cannot have {self.drawn} of {self.topics} topics")
         inside = 0 < self.p_m < 1 and self.p_c >= 0 and self.p_r >= 0
         if not inside or not self.p_c + self.p_r < 1:
-            raise ValueError(
+            raise UserError(
                 f"masking needs 0 < p_m < 1, p_c, p_r >= 0 and p_c + p_r < 1; "
                 f"given p_m = {self.p_m}, p_c = {self.p_c}, p_r = {self.p_r}"
             )
@@ -191,8 +200,14 @@ def ridge_limit(setting: Setting) -> Float[Tensor, "V V"]:
     """The optimum of least norm, which vanishing L2 picks: the closed form of Theorem 2.1.2.
 
     Row i costs (c₁ + c₂ u)² + (T - 1) v u² + v (u + c₃/v)², least at u = -(c₁c₂ + c₃)/(c₂² + Tv);
-    the mask's row has u = 0.
+    the mask's row has u = 0. With τ = T > 1 there is one document and many more optima than the
+    theorem's family has, and the least of them is another: that is refused.
     """
+    if setting.drawn == setting.topics > 1:
+        raise UserError(
+            f"drawn is {setting.drawn}, all of the topics: every document is the same, and the "
+            "closed form holds for fewer topics only (ridge computes the optimum of any setting)"
+        )
     c1, c2, c3 = setting.constants
     best = -(c1 * c2 + c3) / (c2**2 + setting.vocab - 1)
     u = torch.full((setting.vocab,), best, dtype=torch.float64)
@@ -200,10 +215,11 @@ def ridge_limit(setting: Setting) -> Float[Tensor, "V V"]:
     return optimum(setting, u)
 
 
-def ridge(setting: Setting, penalty: float) -> Float[Tensor, "V V"]:
+def ridge(setting: Setting, penalty: Number) -> Float[Tensor, "V V"]:
     """argmin L(W) + λ ‖W‖²_F = E[P yᵀ] (E[y yᵀ] + λ)^-1, numerically."""
+    penalty = as_number("penalty", penalty)
     if not penalty > 0:
-        raise ValueError(f"penalty is {penalty}; it must be positive (ridge_limit is the limit)")
+        raise UserError(f"penalty is {penalty}; it must be positive (ridge_limit is the limit)")
     m = setting.moments
     system = m.yy + penalty * torch.eye(setting.vocab, dtype=torch.float64)
     return torch.linalg.solve(system, m.py.T).T
@@ -305,7 +321,7 @@ def embedding_optimum(
     d = torch.zeros(n, dtype=torch.float64) if deviation is None else deviation.double()
     spread = float(d.reshape(setting.topics, v).sum(-1).abs().max())
     if not level >= 0 or spread > 1e-9 or (level == 0 and bool(d.any())):
-        raise ValueError(
+        raise UserError(
             f"no embedding has these constants: the level must be at least 0 (given {level}), "
             f"deviations must sum to 0 in each topic (off by {spread:.2g}) and vanish at level 0"
         )

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
 from triptych.training.loop import Recipe, optimiser_for, set_rate
 
 
@@ -61,15 +62,15 @@ def train_classifier(
 def check_labels(labels: Int[Tensor, " batch"]) -> None:
     """There are labels of at least two kinds, none negative."""
     if len(labels) == 0 or labels.min() < 0 or labels.min() == labels.max():
-        raise ValueError("a classifier needs labels 0, 1, … of at least two kinds")
+        raise UserError("a classifier needs labels 0, 1, … of at least two kinds")
 
 
 def check_laws(labels: Float[Tensor, "batch classes"]) -> None:
     """Every row is a law on the classes, and not all of them are sure of one and the same class."""
     off = (labels.sum(-1) - 1).abs()
     if len(labels) == 0 or not ((labels >= 0).all() and (off < 1e-5).all()):
-        raise ValueError("labels given as floats must be laws on the classes: rows that sum to 1")
+        raise UserError("labels given as floats must be laws on the classes: rows that sum to 1")
     if (labels.amin(0) == 1).any():
-        raise ValueError(
+        raise UserError(
             "a classifier needs at least two classes; these labels are all sure of the same one"
         )

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from triptych.core.protocols import Structure
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import check_count
+from triptych.core.validation import Count, UserError, as_device, as_integers, as_size, check_can
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,28 +20,35 @@ class Corpus:
 
     chunks: Integer[Tensor, "chunks length"]
 
+    def __post_init__(self) -> None:
+        as_integers("chunks", self.chunks, dimensions=2)  # and kept in the small type it has
+        as_size("the number of chunks", len(self.chunks))
+
     @classmethod
     def draw(
         cls,
         documents: Structure,
-        count: int,
+        count: Count,
         rng: TorchRng,
         *,
-        chunk: int,
+        chunk: Count,
         device: torch.device | str = "cpu",
     ) -> "Corpus":
         """`count` documents cut into chunks that do not cross them, kept on `device`."""
-        check_count("chunk", chunk, at_least=1)
+        check_can("documents", documents, "sample", "length", "vocab_size")
+        count, chunk, device = as_size("count", count), as_size("chunk", chunk), as_device(device)
         if documents.length % chunk:
-            raise ValueError(
+            raise UserError(
                 f"documents of {documents.length} tokens do not divide into chunks of {chunk}"
             )
         tokens = documents.sample(count, rng).reshape(-1, chunk)
         small = torch.uint8 if documents.vocab_size <= 256 else torch.int32
         return cls(tokens.to(device, small))
 
-    def sample(self, n: int, rng: TorchRng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: TorchRng) -> Int[Tensor, "n length"]:
         """n chunks, uniform with replacement."""
+        n = as_size("n", n, at_least=0)
+        check_can("rng", rng, "generator")
         rows = torch.randint(
             len(self.chunks), (n,), generator=rng.generator, device=rng.generator.device
         )

@@ -14,6 +14,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
 from triptych.training.loop import (
     History,
     Recipe,
@@ -50,13 +51,13 @@ def fit_ensemble(
     for `fit` alone.
     """
     if len(models) != len(rngs) or not models:
-        raise ValueError(f"{len(models)} models and {len(rngs)} rngs: give one rng to each model")
+        raise UserError(f"{len(models)} models and {len(rngs)} rngs: give one rng to each model")
     if recipe.optimiser == "adafactor":
-        raise ValueError("an ensemble trains with adamw, adam or sgd")
+        raise UserError("an ensemble trains with adamw, adam or sgd")
     ignored = [name for name in ("compile", "ema", "meter_every") if getattr(recipe, name)]
     ignored += ["autocast"] if recipe.autocast != "none" else []
     if ignored:
-        raise ValueError(f"an ensemble has no {', '.join(ignored)}: train with fit instead")
+        raise UserError(f"an ensemble has no {', '.join(ignored)}: train with fit instead")
     wrapped = [_Wrapped(model) for model in models]
     stacked, buffers = stack_module_state(list(wrapped))
     trained = {name for name, parameter in wrapped[0].named_parameters() if parameter.requires_grad}

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from triptych.core.divergences import entropy, kl_divergence
 from triptych.core.protocols import Rng
+from triptych.core.validation import UserError
 from triptych.training.objectives import Objective, Prediction
 
 
@@ -50,10 +51,10 @@ def measure_on(
 ) -> Gap:
     """The gap of a network where `prediction` asks it, against the exact laws that it holds."""
     if prediction.law is None:
-        raise ValueError("the gap needs an objective with exact targets: pass truth=structure")
+        raise UserError("the gap needs an objective with exact targets: pass truth=structure")
     log_q = F.log_softmax(token_logits(prediction.seen).double(), -1)[prediction.scored]
     log_p = prediction.law[prediction.scored]
     if len(log_p) == 0:
-        raise ValueError("no position was scored: give more sequences or hide more tokens")
+        raise UserError("no position was scored: give more sequences or hide more tokens")
     kl, bayes = kl_divergence(log_p, log_q).mean().item(), entropy(log_p).mean().item()
     return Gap(bayes + kl, bayes, kl)

@@ -19,6 +19,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import (
+    UserError,
+    as_count,
+    as_flag,
+    as_list,
+    as_number,
+    set_fields,
+)
 from triptych.training.gap import Gap, measure_on
 from triptych.training.objectives import LossName, Objective, loss
 
@@ -68,21 +76,26 @@ class Recipe:
     meter_every: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} is {getattr(self, name)}; it must be at least 1")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate is {self.learning_rate}; it must be positive")
+        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("meter_every", 0)):
+            set_fields(self, **{name: as_count(name, getattr(self, name), at_least=least)})
+        set_fields(self, learning_rate=as_number("learning_rate", self.learning_rate, above=0))
+        for name in ("weight_decay", "momentum", "clip", "l2"):
+            set_fields(self, **{name: as_number(name, getattr(self, name), at_least=0)})
+        betas = tuple(as_number("betas", beta) for beta in as_list("betas", self.betas, "numbers"))
+        if len(betas) != 2:
+            raise UserError(f"betas is {betas}; it must be two numbers")
+        set_fields(self, betas=betas, compile=as_flag("compile", self.compile))
         for name, choices in (
+            ("optimiser", ("adamw", "adam", "sgd", "adafactor")),
             ("decay", ("none", "linear", "cosine")),
+            ("loss", ("cross_entropy", "squared")),
             ("autocast", ("none", "bfloat16")),
         ):
             if getattr(self, name) not in choices:
-                raise ValueError(
+                raise UserError(
                     f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
                 )
-        if not 0 <= self.ema < 1:
-            raise ValueError(f"ema is {self.ema}; it must lie in [0, 1)")
+        set_fields(self, ema=as_number("ema", self.ema, at_least=0, below=1))
 
     def rate_at(self, step: int) -> float:
         """Learning rate of step 0, 1, …, relative to `learning_rate`."""
@@ -122,7 +135,7 @@ def optimiser_for(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim
         case "adafactor":
             return torch.optim.Adafactor(parameters, rate, weight_decay=decay)
         case _:
-            raise ValueError(f"optimiser is {recipe.optimiser!r}; see Recipe")
+            raise UserError(f"optimiser is {recipe.optimiser!r}; see Recipe")
 
 
 def set_rate(optimiser: torch.optim.Optimizer, recipe: Recipe, step: int) -> None:
@@ -159,7 +172,7 @@ def fit(
         first = _resume(checkpoint, recipe, net, optimiser, average, rng, history)
     device_type = parameters[0].device.type
     if recipe.autocast == "bfloat16" and device_type == "cpu":
-        raise ValueError(
+        raise UserError(
             "autocast='bfloat16' is for a GPU: on a CPU it is slower than float32, and some "
             "virtual CPUs announce bfloat16 units that they do not have and crash"
         )
@@ -315,12 +328,12 @@ def _resume(
     wanted = json.loads(json.dumps(asdict(recipe)))
     if record["recipe"] != wanted:
         changed = sorted(k for k in wanted if record["recipe"].get(k) != wanted[k])
-        raise ValueError(
+        raise UserError(
             f"the checkpoint in {folder} was made with another recipe ({', '.join(changed)} "
             "differ); use another folder or remove it"
         )
     if record["seed"] != rng.seed:
-        raise ValueError(
+        raise UserError(
             f"the checkpoint in {folder} was made from seed {record['seed']}, not {rng.seed}; "
             "use another folder or remove it"
         )

@@ -18,9 +18,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.conditionals import every_next_token_log_probs
-from triptych.core.masking import corrupt
+from triptych.core.masking import as_rates, corrupt
 from triptych.core.protocols import Masked, NextToken, Rng
-from triptych.core.validation import check_probability
+from triptych.core.validation import Count, Number, UserError, as_size
 
 LossName = Literal["cross_entropy", "squared"]
 
@@ -52,10 +52,10 @@ def next_token(truth: NextToken | None = None) -> Objective:
 
 def masked(
     *,
-    words: int,
-    p_m: float,
-    p_c: float = 0.0,
-    p_r: float = 0.0,
+    words: Count,
+    p_m: Number,
+    p_c: Number = 0.0,
+    p_r: Number = 0.0,
     truth: Masked | None = None,
 ) -> Objective:
     """Predict the selected tokens of a sequence corrupted anew at every step.
@@ -64,9 +64,10 @@ def masked(
     target needs p_c = p_r = 0: a kept or replaced token tells the network something that the
     conditional given the shown tokens does not know.
     """
-    check_probability("p_m", p_m)
+    words = as_size("words", words)
+    p_m, p_c, p_r = as_rates(p_m, p_c, p_r)
     if truth is not None and (p_c or p_r):
-        raise ValueError(
+        raise UserError(
             f"exact targets need p_c = p_r = 0, given p_c = {p_c} and p_r = {p_r}: the exact "
             "conditional is the one given a mask, not given a kept or replaced token"
         )
@@ -81,12 +82,13 @@ def masked(
     return prepare
 
 
-def positions(k: int, *, words: int, truth: Masked | None = None) -> Objective:
+def positions(k: Count, *, words: Count, truth: Masked | None = None) -> Objective:
     """Predict k positions, drawn without replacement, from all the others [li, 4.1]."""
+    k, words = as_size("k", k), as_size("words", words)
 
     def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
-        if not 1 <= k <= tokens.shape[1]:
-            raise ValueError(f"k is {k}; sequences have {tokens.shape[1]} positions")
+        if k > tokens.shape[1]:
+            raise UserError(f"k is {k}; sequences have {tokens.shape[1]} positions")
         hidden = torch.zeros_like(tokens, dtype=torch.bool)
         for _ in range(k):  # a taken position has no chance to be drawn again
             free = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)
@@ -124,6 +126,6 @@ def loss(
             p = law.exp().to(logits.dtype)
             each = (logits - p).square().sum(-1) + 1 - p.square().sum(-1)
     else:
-        raise ValueError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
+        raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
     weight = scored.to(each.dtype)
     return (each * weight).sum() / weight.sum().clamp(min=1.0)

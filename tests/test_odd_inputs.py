@@ -1,0 +1,230 @@
+"""Every public callable, given one odd argument, answers without nan or refuses in a sentence.
+
+The calls are made in a process of their own (`odd_inputs.py`), because the suite's run-time shape
+checks would refuse odd values before our own sentences do, and users run without those checks.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import triptych
+
+REPOSITORY = Path(__file__).parent.parent
+
+# Callables without right arguments in `odd_arguments.py`, by the reason.
+NOT_COVERED: dict[str, list[str]] = {}
+
+# (call, parameter) pairs that break the law and will be mended with the code of their package.
+KNOWN: dict[str, str] = {}
+
+
+def f(text):
+    return {"float": text}
+
+
+def i(value):
+    return {"int": str(value)}
+
+
+def tensor(dtype, data):
+    return {"tensor": dtype, "data": data}
+
+
+ODD = {
+    "nan": f("nan"),
+    "inf": f("inf"),
+    "-inf": f("-inf"),
+    "1e308": f("1e308"),
+    "1e-310": f("1e-310"),
+    "2.5": f("2.5"),
+    "2.0": f("2.0"),
+    "-1": i(-1),
+    "0": i(0),
+    "2**63": i(2**63),
+    "-2**70": i(-(2**70)),
+    "True": True,
+    "None": None,
+    "text": "a",
+    "no text": "",
+    "complex": {"complex": 1},
+    "object": {"object": 1},
+    "function": {"function": 1},
+    "dict": {"dict": 1},
+    "[]": [],
+    "[[]]": [[]],
+    "[0, 1]": [0, 1],
+    "[[0, 1, 0]]": [[0, 1, 0]],
+    "[[-1, 0, 0]]": [[-1, 0, 0]],
+    "[[0, 9, 0]]": [[0, 9, 0]],
+    "ragged": [[0], [0, 1]],
+    "texts": ["a", "b"],
+    "lists of text": [["a"]],
+    "list of None": [None],
+    "list of floats": [f("0.5"), f("0.5")],
+    "list of nan": [f("nan"), f("nan")],
+    "lists of nan": [[f("nan")]],
+    "huge in lists": [[i(2**63)]],
+    "three deep": [[[f("0.5")]]],
+    "numpy int": {"scalar": "int64", "data": 2},
+    "numpy float": {"scalar": "float32", "data": f("0.5")},
+    "numpy nan": {"scalar": "float64", "data": f("nan")},
+    "numpy bool": {"scalar": "bool", "data": True},
+    "numpy 0-d": {"numpy": "int64", "data": 2},
+    "numpy ints": {"numpy": "int16", "data": [[0, 1, 0]]},
+    "numpy floats": {"numpy": "float64", "data": [f("0.5"), f("0.5")]},
+    "numpy float32": {"numpy": "float32", "data": [[f("0.5"), f("0.5")]]},
+    "numpy bools": {"numpy": "bool", "data": [[True, False, False]]},
+    "numpy text": {"numpy": "str", "data": ["a"]},
+    "0-d int": tensor("int64", 2),
+    "0-d float": tensor("float32", f("0.5")),
+    "0-d nan": tensor("float64", f("nan")),
+    "int32 row": tensor("int32", [0, 1]),
+    "int32 rows": tensor("int32", [[0, 1, 0]]),
+    "uint8 rows": tensor("uint8", [[0, 1, 0]]),
+    "rows out of range": tensor("int64", [[0, 9, -4]]),
+    "float32 rows": tensor("float32", [[f("0.5"), f("0.5")]]),
+    "float64 row": tensor("float64", [f("0.5"), f("0.5")]),
+    "float64 rows": tensor("float64", [[f("0.5"), f("0.5")]]),
+    "nan row": tensor("float64", [f("nan"), f("0.5")]),
+    "nan rows": tensor("float64", [[f("nan"), f("0.5")]]),
+    "inf rows": tensor("float64", [[f("inf"), f("0.5")]]),
+    "bool rows": tensor("bool", [[True, False, True]]),
+    "complex rows": tensor("complex64", [[0, 1]]),
+    "four deep": tensor("float64", [[[[f("0.5")]]]]),
+    "empty": {"empty": [0], "dtype": "float32"},
+    "no rows": {"empty": [0, 3], "dtype": "int64"},
+    "no columns": {"empty": [2, 0], "dtype": "int64"},
+    "no bools": {"empty": [0, 0], "dtype": "bool"},
+}
+
+numbers = st.one_of(
+    st.floats(width=64).map(lambda x: f(repr(x))),
+    st.integers(-(2**80), 2**80).map(i),
+    st.integers(-3, 9).map(i),
+)
+rows = st.lists(st.lists(numbers, max_size=3), max_size=3)
+even_rows = st.tuples(st.integers(0, 3), st.integers(0, 3)).flatmap(
+    lambda shape: st.lists(
+        st.lists(st.integers(-2, 5), min_size=shape[1], max_size=shape[1]),
+        min_size=shape[0],
+        max_size=shape[0],
+    )
+)
+ODD_VALUES = st.one_of(
+    st.sampled_from(list(ODD.values())),
+    numbers,
+    rows,
+    st.lists(numbers, max_size=4),
+    st.text(max_size=3),
+    st.builds(
+        lambda dtype, data: tensor(dtype, data),
+        st.sampled_from(["int64", "int32", "int16", "uint8", "float32", "float64", "bool"]),
+        even_rows.map(lambda data: [[abs(x) for x in row] for row in data]),
+    ),
+    st.builds(
+        lambda dtype, data: {"numpy": dtype, "data": data},
+        st.sampled_from(["int64", "int8", "float32", "float64", "bool"]),
+        even_rows,
+    ),
+)
+
+
+class Worker:
+    """The process that makes the calls; one that hangs beyond its own alarm is killed."""
+
+    def __init__(self):
+        source = str(Path(triptych.__file__).parent.parent)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.odd_inputs"],
+            cwd=REPOSITORY,
+            env=os.environ | {"PYTHONPATH": source},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, **question):
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, f"the process died of {question}"
+        return json.loads(line)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def worker():
+    started = Worker()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def calls(worker):
+    return worker.ask(list=True)
+
+
+@pytest.fixture(scope="module")
+def parameters(calls):
+    """(call, parameter) of everything that can be called."""
+    return [
+        (name, parameter)
+        for name, call in calls.items()
+        if call["problem"] is None
+        for parameter in call["parameters"]
+    ]
+
+
+def broken(answer):
+    return answer["outcome"] not in ("answer", "refused")
+
+
+def test_every_public_callable_is_covered_or_listed(calls):
+    listed = list(itertools.chain(*NOT_COVERED.values()))
+    assert len(listed) == len(set(listed))
+    problems = {name: call["problem"] for name, call in calls.items() if call["problem"]}
+    assert {name: why for name, why in problems.items() if name not in listed} == {}
+    assert sorted(set(listed) - set(problems)) == [], "covered now: take them off the list"
+
+
+@given(data=st.data())
+@settings(
+    max_examples=1200,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_an_odd_argument_is_answered_or_refused(worker, parameters, data):
+    """A sample of all calls and of odd values, the same in every run."""
+    name, parameter = data.draw(st.sampled_from(parameters))
+    value = data.draw(ODD_VALUES)
+    answer = worker.ask(call=name, parameter=parameter, value=value)
+    if f"{name}.{parameter}" not in KNOWN:
+        assert not broken(answer), (name, parameter, value, answer)
+
+
+@pytest.mark.slow
+def test_every_odd_argument_everywhere(worker, parameters):
+    """All odd values at every parameter of every call."""
+    failures = {}
+    for name, parameter in parameters:
+        for odd, value in ODD.items():
+            answer = worker.ask(call=name, parameter=parameter, value=value)
+            if broken(answer):
+                failures[f"{name}.{parameter}"] = (odd, answer)
+    assert {key: why for key, why in failures.items() if key not in KNOWN} == {}
+    assert sorted(set(KNOWN) - set(failures)) == [], "mended: take them off the list"
