@@ -352,8 +352,8 @@ def test_probes_of_lists_and_arrays():
     ("states", "correct", "sentence"),
     [
         ("states", CORRECT, "states is 'states'"),
-        (STATES, None, "the labels is None"),
-        (STATES, ["a", "b", "c", "d"], "the labels holds .*'a'"),
+        (STATES, None, "correct is None"),
+        (STATES, ["a", "b", "c", "d"], "correct holds .*'a'"),
         (torch.zeros(4, 0), CORRECT, "one row of features"),
         (STATES * 1e308, CORRECT, "not finite|nan or inf"),
         (STATES.to("meta"), CORRECT, "on meta"),
@@ -392,7 +392,7 @@ def test_probes_refuse_parts_that_do_not_fit():
         ({"mean": f64([NAN, 0.0])}, "holds nan or inf"),
         ({"weights": (f64([[0.0, INF]] * 2),)}, "holds nan or inf"),
         ({"weights": (f64([[0.0]] * 2),)}, "shapes"),
-        ({"biases": (f64([0.0]),)}, "shapes"),
+        ({"biases": (f64([0.0]),)}, "two classes"),
     ):
         with pytest.raises(UserError, match=sentence):
             replace(probe, **wrong)

@@ -96,7 +96,8 @@ def kept_probs(probs: Numbers, values: Numbers, n: Count) -> Float[Tensor, "rows
     """
     n = as_count("n", n, at_least=1, at_most=_MOST_TERMS)
     probs = as_floats("probs", probs, shape=(None, None), meaning="[rows, outcomes]")
-    values = as_floats("values", values, shape=probs.shape, finite=False)
+    alike = f"{tuple(probs.shape)}, that of probs"
+    values = as_floats("values", values, shape=probs.shape, meaning=alike, finite=False)
     if (probs < 0).any():
         raise UserError(f"probs holds {probs.min().item()}; it must not be negative")
     ranked, order = values.sort(-1)

@@ -14,19 +14,25 @@ from triptych.inference.answers import check_answer, check_sums
 
 
 def as_chains(
-    oracle: Masked, tokens: Tokens, masks: MaskLaw | None = None
+    oracle: Masked,
+    tokens: Tokens,
+    masks: MaskLaw | None = None,
+    hidden: Bool[Tensor, "chains length"] | None = None,
 ) -> Int[Tensor, "chains length"]:
     """Full sequences of at least one chain, which fit the blocks and the oracle."""
     check_oracle(oracle)
-    chains = as_tokens(tokens, oracle.vocab_size)
-    if len(chains) == 0:
-        raise UserError("there are no chains: tokens have no rows")
+    chains = as_tokens(tokens, oracle.vocab_size, hidden=hidden)
+    if chains.numel() == 0:
+        raise UserError(
+            f"there are no chains: tokens have shape {tuple(chains.shape)}, and need rows and "
+            "positions"
+        )
     if masks is None:
         return chains
-    check_masks(masks)
     if masks.length != chains.shape[1]:
         raise UserError(
-            f"the blocks are of {masks.length} positions and the sequences have {chains.shape[1]}"
+            f"the blocks are of {masks.length} positions and the sequences have {chains.shape[1]} "
+            "tokens"
         )
     if masks.device.type != chains.device.type:
         raise UserError(
@@ -39,8 +45,8 @@ def as_chains(
 def check_oracle(oracle: Masked) -> None:
     if not isinstance(oracle, Masked):
         raise UserError(
-            f"{type(oracle).__name__} has no masked_log_probs; these samplers ask for the law of "
-            "hidden positions given the shown ones"
+            f"oracle: {type(oracle).__name__} has no masked_log_probs and vocab_size; these "
+            "samplers ask for the law of hidden positions given the shown ones"
         )
 
 

@@ -106,6 +106,7 @@ def step(
     Worked value: p uniform on {00, 11} and blocks of one: no step ever leaves 00. With the block
     of both, one step goes to 11 with ½.
     """
+    check_masks(masks)
     tokens = as_chains(oracle, tokens, masks)
     check_can("rng", rng, "categorical")
     check_choice("order", order, get_args(Order))
@@ -287,12 +288,14 @@ def run(
     """
     check_callable("step", step, "step(tokens, rng)")
     chains = as_integers("tokens", tokens, dimensions=2)
-    steps, every = as_count("steps", steps), as_count("every", every, at_least=1)
+    steps, every = as_size("steps", steps, at_least=0), as_count("every", every, at_least=1)
     budget = None if budget is None else as_count("budget", budget)
     if budget is not None and counted is None:
         raise UserError("a budget needs counted=Counted(oracle), the oracle that the step asks")
     if counted is not None:
         check_can("counted", counted, "queries", "calls")
+    if record is not None and not isinstance(record, Mapping):
+        raise UserError(f"record is {record!r}; it must be a dict of names and statistics")
     statistics = dict(record or {})
     for name, statistic in statistics.items():
         check_callable(f"record[{name!r}]", statistic, "statistic(tokens)")

@@ -46,12 +46,20 @@ from triptych.core.validation import (
     as_device,
     as_floats,
     as_integers,
+    as_list,
     as_masked,
     as_size,
     check_can,
 )
 from triptych.inference.answers import check_sums
-from triptych.inference.chains import as_chains, chain, check_oracle, masked_answer, uniform_on
+from triptych.inference.chains import (
+    as_chains,
+    chain,
+    check_masks,
+    check_oracle,
+    masked_answer,
+    uniform_on,
+)
 from triptych.inference.gibbs import Cost
 from triptych.inference.options import check_choice
 
@@ -98,6 +106,7 @@ def block_step(
     Worked value: p uniform on {00, 11} and the block of both: a step goes to each of the four
     states with ¼. With blocks of one it is 1-Gibbs.
     """
+    check_masks(masks)
     tokens = as_chains(oracle, tokens, masks)
     check_can("rng", rng, "categorical")
     hidden = masks.blocks[masks.draw(tokens, rng)]
@@ -165,8 +174,8 @@ def unmask(
     """
     check_oracle(oracle)
     check_can("rng", rng, "categorical")
-    if len(as_integers("tokens", tokens, dimensions=2)) == 0:
-        raise UserError("there are no chains: tokens have no rows")
+    anything = torch.ones_like(as_integers("tokens", tokens, dimensions=2), dtype=torch.bool)
+    as_chains(oracle, tokens, hidden=anything)
     tokens, hidden = as_masked(tokens, hidden, oracle.vocab_size)
     check_choice("order", order, get_args(Reveal))
     out, left = tokens.clone(), hidden.clone()
@@ -202,7 +211,12 @@ def most_confident(
     if isinstance(confidence, Tensor) and confidence.is_floating_point():
         confidence = confidence.double()
     confidence = as_floats("confidence", confidence, shape=(None, None), finite=False)
-    hidden = as_bool_mask("hidden", hidden, shape=confidence.shape)
+    hidden = as_bool_mask("hidden", hidden)
+    if hidden.shape != confidence.shape:
+        raise UserError(
+            f"confidence has shape {tuple(confidence.shape)} and hidden {tuple(hidden.shape)}; "
+            "they must be equal"
+        )
     count = min(as_count("count", count), hidden.shape[1])
     level = (confidence / SAME).round().masked_fill(~hidden, -torch.inf)
     first = level.argsort(dim=-1, descending=True, stable=True)[:, :count]
@@ -220,11 +234,9 @@ def _random(hidden: Bool[Tensor, "rows length"], count: int, rng: Rng) -> Bool[T
 
 def _as_schedule(hidden: Bool[Tensor, "chains length"], schedule: Sequence[Count]) -> list[int]:
     """Whole numbers that add up to what every row hides."""
-    if isinstance(schedule, str) or not hasattr(schedule, "__iter__"):
-        raise UserError(f"schedule is {schedule!r}; it must be a list of whole numbers")
     counts = [
         as_count(f"schedule[{r}]", one, at_least=1, at_most=MAX_POSITIONS)
-        for r, one in enumerate(schedule)
+        for r, one in enumerate(as_list("schedule", schedule, "whole numbers"))
     ]
     wrong = torch.nonzero(hidden.sum(-1) != sum(counts))[:, 0].tolist()
     if wrong:

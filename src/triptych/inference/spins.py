@@ -154,7 +154,7 @@ class SpinGibbs:
 
     def __post_init__(self) -> None:
         field = as_floats("field", self.field, shape=(None,), meaning="[sites]")
-        sites = as_size("the number of sites", len(field))
+        sites = as_size("the number of sites of the field", len(field))
         meaning = f"{(sites, sites)}: a system with {sites} field values"
         coupling = as_floats("coupling", self.coupling, shape=(sites, sites), meaning=meaning)
         check_same_device(coupling=coupling, field=field)

@@ -60,7 +60,7 @@ def temperature(degree: Number) -> Transform:
     Worked value: (¾, ¼) at T = ½ becomes (9/10, 1/10). As T falls towards 0 the likeliest tokens
     share all mass, (½, ½, 0) from (2/5, 2/5, 1/5); T = 0 itself gives it to the first of them.
     """
-    degree = as_number("temperature", degree, at_least=0, finite=False)
+    degree = as_number("the degree of a temperature", degree, at_least=0, finite=False)
     if degree == 0:
         return argmax
     if _ORDINARY[0] <= degree <= _ORDINARY[1]:

@@ -29,7 +29,9 @@ from triptych.core.validation import (
     Count,
     Prefix,
     UserError,
+    as_count,
     as_flag,
+    as_list,
     as_size,
     as_tokens,
     check_can,
@@ -345,7 +347,8 @@ def stationary_weights(lm: Table, value: Value) -> dict[Node, float]:
 
 def walk_step(node: Node, lm: NextToken, value: Value, length: Count, rng: Rng) -> Node:
     """`step` on a node written as a tuple, for enumeration."""
-    return tuple(step([list(node)], lm, value, length, rng)[0].tolist())
+    tokens = [as_count("a token of the node", token) for token in as_list("node", node, "tokens")]
+    return tuple(step([tokens], lm, value, length, rng)[0].tolist())
 
 
 class _Arbitrary:

@@ -260,8 +260,8 @@ class Rule:
             answer = answer.item()
         if not isinstance(answer, Real) or not 0 <= float(answer) <= 1:
             raise UserError(
-                f"a rule answers True, False or a probability; this one answered {answer!r} "
-                f"to {shown}"
+                f"the function of a rule answers True, False or a probability; this one answered "
+                f"{answer!r} to {shown}"
             )
         return float(answer)
 

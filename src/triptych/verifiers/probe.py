@@ -32,6 +32,7 @@ from triptych.core.validation import (
     as_device,
     as_floats,
     as_integers,
+    as_list,
     as_number,
     as_size,
     set_fields,
@@ -80,11 +81,22 @@ class Probe:
     def __post_init__(self) -> None:
         floor = as_number("floor", self.floor, at_least=0, below=1)
         set_fields(self, layer=_as_layer(self.layer), floor=floor)
-        set_fields(self, mean=_as_states(self.mean), scale=_as_states(self.scale))
-        set_fields(self, weights=tuple(map(_as_states, self.weights)))
-        set_fields(self, biases=tuple(map(_as_states, self.biases)))
-        if not self.weights or len(self.weights) != len(self.biases) or len(self.weights[-1]) != 2:
-            raise UserError("a probe needs a bias for each of its weights, and two classes")
+        for name in ("mean", "scale"):
+            set_fields(self, **{name: _as_states(getattr(self, name), name)})
+        for name in ("weights", "biases"):
+            parts = as_list(name, getattr(self, name), "matrices")
+            set_fields(self, **{name: tuple(_as_states(part, name) for part in parts)})
+        if any(part.ndim != 1 for part in (self.mean, self.scale, *self.biases)):
+            raise UserError("the mean, the scale and the biases of a probe have one dimension each")
+        if (
+            not self.weights
+            or len(self.weights) != len(self.biases)
+            or (self.biases[-1].shape != (2,))
+        ):
+            raise UserError(
+                f"{len(self.weights)} weights and {len(self.biases)} biases are given; a probe "
+                "needs a bias for each of its weights, and two classes"
+            )
         sizes = [self.width, *(len(bias) for bias in self.biases)]
         shapes = [self.mean.shape, self.scale.shape, *(weight.shape for weight in self.weights)]
         if shapes != [(self.width,), (self.width,), *((b, a) for a, b in pairwise(sizes))]:
@@ -118,6 +130,7 @@ class Probe:
         """
         depth, width, seed = as_size("depth", depth), as_size("width", width), _as_seed(seed)
         layer, floor = _as_layer(layer), as_number("floor", floor, at_least=0, below=1)
+        _check_recipe(recipe)
         states, labels = _checked_examples(states, correct)
         exact = states.double()
         same = exact.amax(0) == exact.amin(0)  # a feature that never changes is left as it is
@@ -179,10 +192,12 @@ class Probe:
 
     def score(self, states: Numbers, correct: Targets) -> float:
         """The share of states whose likelier class is the right one; ½ and above is correct."""
-        states, labels = _as_states(states), _as_labels(correct)
-        if len(states) == 0 or len(states) != len(labels):
+        states, labels = _as_states(states), as_labels(correct)
+        if states.numel() == 0 or labels.shape != states.shape[:1]:
             raise UserError(
-                f"{len(states)} states and {len(labels)} labels: there must be as many, not 0"
+                f"{len(states) if states.ndim else 0} states and "
+                f"{len(labels) if labels.ndim else 0} labels (correct): there must be as many, "
+                "not 0"
             )
         said = self._decision(states).argmax(-1) == CORRECT
         return float((said == (labels >= 0.5)).double().mean())
@@ -202,7 +217,11 @@ class Probe:
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> "Probe":
         """The probe that `state` describes."""
-        depth = sum(name.startswith("weight.") for name in state)
+        if not isinstance(state, Mapping):
+            raise UserError(
+                f"state is a {type(state).__name__}; it must be a dict of tensors, as probe.state()"
+            )
+        depth = sum(str(name).startswith("weight.") for name in state)
         names = [f"{kind}.{k}" for kind in ("weight", "bias") for k in range(depth)]
         wanted = {"mean", "scale", "layer", "floor", *names}
         if depth == 0 or set(state) != wanted:
@@ -270,7 +289,8 @@ def split_score(
     The thesis trains on 792 of 882 and has 93 % on the other 90, over 10 repetitions.
     """
     repetitions, train = as_size("repetitions", repetitions), as_size("train", train)
-    seed, states, labels = _as_seed(seed), _as_states(states), _as_labels(correct)
+    seed, states, labels = _as_seed(seed), _as_states(states), as_labels(correct)
+    _check_recipe(recipe)
     _checked_examples(states, labels)
     if not train < len(states):
         raise UserError(
@@ -312,26 +332,22 @@ def _checked_examples(
     states: Numbers, correct: Targets
 ) -> tuple[Float[Tensor, "batch width"], Int[Tensor, " batch"] | Float[Tensor, "batch 2"]]:
     """States in float32 or float64, and labels as `train_classifier` takes them."""
-    states, labels = _as_states(states), _as_labels(correct)
+    states, labels = _as_states(states), as_labels(correct)
     if states.ndim != 2 or labels.ndim != 1 or len(states) != len(labels) or states.numel() == 0:
         raise UserError(
-            f"states have shape {tuple(states.shape)} and the labels {tuple(labels.shape)}; "
+            f"states have shape {tuple(states.shape)} and correct has {tuple(labels.shape)}; "
             "give one row of features for every label, and at least two"
         )
     if states.device != labels.device:
         raise UserError(
-            f"the states are on {states.device} and the labels on {labels.device}; they must be "
+            f"the states are on {states.device} and correct is on {labels.device}; they must be "
             "on one device"
         )
     _check_finite(states)
-    if not ((labels >= 0) & (labels <= 1)).all():
-        raise UserError(
-            "labels are True and False, 0 and 1, or probabilities between 0 and 1; one is not"
-        )
     if (labels == 0).all() or (labels == 1).all():
         raise UserError(
             f"all {len(labels)} states are {'correct' if labels[0] == 1 else 'wrong'}: a probe "
-            "needs examples of both kinds"
+            "needs examples of both kinds (correct)"
         )
     if states.dtype not in (torch.float32, torch.float64):
         states = states.float()
@@ -341,23 +357,40 @@ def _checked_examples(
     return states, torch.stack([1 - right, right], dim=1)
 
 
-def _as_states(states: Numbers) -> Float[Tensor, "..."]:
+def _as_states(states: Numbers, name: str = "states") -> Float[Tensor, "..."]:
     """Features of any precision; lists and arrays become a tensor."""
     if isinstance(states, Tensor) and states.is_floating_point():
         return states
-    return as_floats("states", states, finite=False)
+    return as_floats(name, states, finite=False)
 
 
-def _as_labels(correct: Targets) -> Bool[Tensor, "..."] | Int[Tensor, "..."] | Float[Tensor, "..."]:
+def _check_recipe(recipe: Recipe) -> None:
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"recipe is a {type(recipe).__name__}; it must be a Recipe")
+
+
+def as_labels(
+    correct: Targets, name: str = "correct"
+) -> Bool[Tensor, "..."] | Int[Tensor, "..."] | Float[Tensor, "..."]:
     """Labels of any type; lists and arrays become a tensor."""
+    try:
+        array = np.asarray(correct) if isinstance(correct, list | tuple | np.ndarray) else None
+    except ValueError:  # rows of several lengths, which `as_floats` says
+        array = None
     if isinstance(correct, Tensor) and not correct.is_complex():
-        return correct
-    array = np.asarray(correct) if isinstance(correct, list | tuple | np.ndarray) else None
-    if array is not None and array.dtype == bool:
-        return torch.tensor(array)
-    if array is not None and array.dtype.kind in "iu":
-        return as_integers("the labels", array, dimensions=array.ndim)
-    return as_floats("the labels", correct, finite=False)
+        labels = correct
+    elif array is not None and array.dtype == bool:
+        labels = torch.tensor(array)
+    elif array is not None and array.dtype.kind in "iu":
+        labels = as_integers(name, array, dimensions=array.ndim)
+    else:
+        labels = as_floats(name, correct, finite=False)
+    if not ((labels >= 0) & (labels <= 1)).all():
+        raise UserError(
+            "labels are True and False, 0 and 1, or probabilities between 0 and 1; one of "
+            f"{name} is not"
+        )
+    return labels
 
 
 def _check_finite(states: Tensor) -> None:

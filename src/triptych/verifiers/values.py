@@ -34,7 +34,7 @@ from triptych.core.validation import (
 )
 from triptych.training.loop import Recipe
 from triptych.verifiers.exact import check_laws, values_of
-from triptych.verifiers.probe import RECIPE, Probe
+from triptych.verifiers.probe import RECIPE, Probe, as_labels
 
 MAX_FEATURES = 2**30  # of all prefixes that are encoded together
 _AT_ONCE = 4096  # completions that are grown together
@@ -167,9 +167,16 @@ class TokenValue:
     ) -> "TokenValue":
         """Fit probabilities of success; shorter prefixes end in -1, as the tokens of a decoder."""
         vocab_size, length = as_size("vocab_size", vocab_size), as_size("length", length)
+        encoded = one_hot_positions(prefixes, vocab_size, length)
+        labels = as_labels(targets, "targets")
+        if labels.shape != (len(encoded),) or len(encoded) == 0:
+            raise UserError(
+                f"{len(encoded)} prefixes and targets of shape {tuple(labels.shape)}; give one "
+                "target for every prefix"
+            )
         probe = Probe.fit(
-            one_hot_positions(prefixes, vocab_size, length),
-            targets,
+            encoded,
+            labels,
             depth=depth,
             width=width,
             recipe=recipe,
