@@ -283,8 +283,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "structures.hmm.HMM.random_sparse": lambda: {"states": 3, "vocab": 2, "length": 3, "seed": 0},
     "structures.hmm.HMM.soft_masked_probs": lambda: {"vectors": f64([[[0.5, 1.0]] * 3])},
     "structures.hmm.HMM.state_messages": lambda: {"vectors": f64([[[0.5, 1.0]] * 3])},
-    "structures.hmm.as_soft_tokens": lambda: {"vectors": f64([[[0.5, 1.0]]]), "states": 2},
-    "structures.hmm.at_position": lambda: {"messages": f64([[[0.5, 0.5]]]), "at": 0},
     "structures.hmm.permutation_mixture": lambda: {
         "states": 3,
         "permutations": 2,

@@ -19,8 +19,106 @@ import triptych
 
 REPOSITORY = Path(__file__).parent.parent
 
-# Callables without right arguments in `odd_arguments.py`, by the reason.
-NOT_COVERED: dict[str, list[str]] = {}
+# Callables that are not called with odd arguments, by the reason.
+NOT_COVERED: dict[str, list[str]] = {
+    "the entrance itself, which test_entrance.py tests in detail": [
+        f"core.validation.{name}"
+        for name in (
+            "as_bool_mask",
+            "as_count",
+            "as_device",
+            "as_distributions",
+            "as_end_token",
+            "as_flag",
+            "as_floats",
+            "as_integers",
+            "as_list",
+            "as_masked",
+            "as_number",
+            "as_positions",
+            "as_prefix",
+            "as_probability",
+            "as_seed",
+            "as_size",
+            "as_text",
+            "as_tokens",
+            "check_callable",
+            "check_can",
+            "check_count",
+            "check_dimensions",
+            "check_distributions",
+            "check_floats",
+            "check_integers",
+            "check_prefix",
+            "check_probability",
+            "check_room",
+            "check_same_device",
+            "check_sequences",
+            "check_shape",
+            "check_tokens",
+            "moved_to",
+            "raise_if_impossible",
+            "set_fields",
+        )
+    ],
+    "parts of the entrance that several structures or rngs share; they get checked values": [
+        "core.randomness.as_rows_of",
+        "core.randomness.as_table",
+        "structures.hmm.as_soft_tokens",
+        "structures.hmm.as_temperatures",
+        "structures.hmm.at_position",
+    ],
+    "arithmetic of inner loops, on tensors that the callers have checked or made": [
+        "core.logspace.log1mexp",
+        "core.logspace.log_conditional",
+        "core.logspace.log_matmul",
+        "core.logspace.log_normalise",
+        "core.logspace.point_mass",
+        "core.logspace.with_point_masses",
+        "core.streams.mixed",
+        "structures.chain.leave_one_out",
+        "structures.chain.log_messages",
+        "structures.chain.scaled_messages",
+        "structures.smoothing.filter_forward",
+        "structures.smoothing.predict_everywhere",
+        "structures.smoothing.smooth",
+        "structures.stacks.stack_messages",
+    ],
+    "parts of an algorithm, called by algorithms with the rows of their own run": [
+        "inference.best_of_n.branch",
+        "inference.best_of_n.keep_best",
+        "inference.best_of_n.values_of_full_prompts",
+        "inference.gibbs.check_chains",
+        "inference.gibbs.check_choice",
+        "inference.gibbs.positions_of",
+        "inference.gibbs.uniform_on",
+        "inference.run.Ledger",
+        "inference.run.Ledger.empty",
+        "inference.run.Run.adopt",
+        "inference.run.Run.child_log_values",
+        "inference.run.Run.choose",
+        "inference.run.Run.count",
+        "inference.run.Run.draw",
+        "inference.run.Run.erase",
+        "inference.run.Run.fork",
+        "inference.run.Run.laws",
+        "inference.run.Run.log_values",
+        "inference.run.Run.model_laws",
+        "inference.run.Run.note",
+        "inference.run.Run.put",
+        "inference.run.Run.take_argmax",
+        "inference.visited.VisitedTree",
+        "inference.visited.VisitedTree.close",
+        "inference.visited.VisitedTree.enter",
+        "inference.visited.VisitedTree.look_into",
+        "inference.visited.VisitedTree.stuck",
+    ],
+    "reads a network's states, which no decoder without a network has": [
+        "verifiers.probe.Probe.decoder_log_value",
+    ],
+}
+
+LISTED = list(itertools.chain(*NOT_COVERED.values()))
 
 # (call, parameter) pairs that break the law and will be mended with the code of their package.
 KNOWN: dict[str, str] = {}
@@ -183,7 +281,7 @@ def parameters(calls):
     return [
         (name, parameter)
         for name, call in calls.items()
-        if call["problem"] is None
+        if name not in LISTED
         for parameter in call["parameters"]
     ]
 
@@ -193,11 +291,11 @@ def broken(answer):
 
 
 def test_every_public_callable_is_covered_or_listed(calls):
-    listed = list(itertools.chain(*NOT_COVERED.values()))
-    assert len(listed) == len(set(listed))
+    """A new callable needs right arguments in `odd_arguments.py`, or a place and a reason here."""
+    assert len(LISTED) == len(set(LISTED))
     problems = {name: call["problem"] for name, call in calls.items() if call["problem"]}
-    assert {name: why for name, why in problems.items() if name not in listed} == {}
-    assert sorted(set(listed) - set(problems)) == [], "covered now: take them off the list"
+    assert {name: why for name, why in problems.items() if name not in LISTED} == {}
+    assert sorted(set(LISTED) - set(calls)) == [], "these are gone: take them off the list"
 
 
 @given(data=st.data())

@@ -318,7 +318,11 @@ def test_a_loss_that_explodes_is_explained():
 
 @pytest.mark.parametrize(
     ("field", "value", "sentence"),
-    [("steps", 0, "steps is 0"), ("learning_rate", -1.0, "positive"), ("ema", 1.0, "ema is 1.0")],
+    [
+        ("steps", 0, "steps is 0"),
+        ("learning_rate", -1.0, "learning_rate is -1.0; it must be above 0"),
+        ("ema", 1.0, "ema is 1.0"),
+    ],
 )
 def test_bad_recipes_are_explained(field, value, sentence):
     with pytest.raises(ValueError, match=sentence):

@@ -476,7 +476,7 @@ def test_a_masked_model_does_not_read_what_is_hidden():
         ({"embedding": "given", "tied": True}, "there is none"),
         ({"layers": 0}, "layers is 0"),
         ({"feedforward": -1}, "feedforward is -1"),
-        ({"norm_constant": -1.0}, "must not be negative"),
+        ({"norm_constant": -1.0}, "norm_constant is -1.0; it must be at least 0"),
     ],
 )
 def test_bad_shapes_are_sentences(switches, message):

@@ -89,7 +89,9 @@ class Dyck:
         check_same_device(type_probs=type_probs, moves=moves)
         set_fields(self, type_probs=type_probs, moves=moves)
         if not (self.type_probs > 0).all():
-            raise UserError("type_probs must be positive for every bracket type; drop the others")
+            raise UserError(
+                "type_probs: every bracket type needs a positive probability; drop the others"
+            )
         as_size("length", self.length)
         as_size("max_depth", self.max_depth)
         closed = torch.zeros((self.length,), dtype=torch.float64, device=self.device)
