@@ -12,6 +12,7 @@ laws and no values, counts what was asked, and keeps a trace when told to.
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,16 +22,13 @@ from torch import Tensor
 from triptych.core.protocols import Decoder, DecoderValue, Rng, Value, Verifier
 from triptych.core.validation import (
     Count,
-    Numbers,
     UserError,
     as_end_token,
     as_flag,
-    as_integers,
     as_size,
     check_callable,
 )
 from triptych.inference.answers import HIGHEST_VALUE, check_laws, no_values
-from triptych.inference.ledger import Ledger
 from triptych.inference.options import check_parts
 from triptych.inference.transforms import Transform, of_laws
 
@@ -38,6 +36,42 @@ Action = Literal[
     "draw", "argmax", "accept", "reject", "backtrack", "restart", "choose", "down", "up", "stay"
 ]
 _ROOM = 1e-9  # a probability may be above 1 by rounding
+
+
+@dataclass
+class Ledger:
+    """What a generation cost: per row, and for the batch as a whole.
+
+    generator_calls   questions put to the model: a token drawn or taken, or a law looked at
+    generated         tokens put at the end of a row; the thesis' query complexity C
+    erased            tokens taken back
+    verifier_calls    prefixes shown to the verifier
+    forward_passes    batched questions to the decoder: what a parallel machine waits for
+    verifier_passes   the same for the verifier
+    seconds           wall-clock, in all and inside the generator and the verifier
+    """
+
+    generator_calls: Int[Tensor, " batch"]
+    generated: Int[Tensor, " batch"]
+    erased: Int[Tensor, " batch"]
+    verifier_calls: Int[Tensor, " batch"]
+    forward_passes: int = 0
+    verifier_passes: int = 0
+    seconds: float = 0.0
+    generator_seconds: float = 0.0
+    verifier_seconds: float = 0.0
+
+    @classmethod
+    def empty(cls, batch: int, device: torch.device) -> "Ledger":
+        zero = torch.zeros(batch, dtype=torch.long, device=device)
+        return cls(zero, zero.clone(), zero.clone(), zero.clone())
+
+    def totals(self) -> dict[str, int | float]:
+        """Sums over the rows, by name."""
+        return {
+            name: int(value.sum()) if isinstance(value, Tensor) else value
+            for name, value in vars(self).items()
+        }
 
 
 class Event(NamedTuple):
@@ -153,15 +187,6 @@ class Run:
     def open_rows(self) -> Int[Tensor, " rows"]:
         return torch.nonzero(~self.finished())[:, 0]
 
-    def _as_rows(self, rows: Numbers) -> Int[Tensor, " rows"]:
-        """Rows of this run; tensors of the algorithms are not looked into."""
-        if isinstance(rows, Tensor) and rows.dtype == torch.long and rows.ndim == 1:
-            return rows
-        named = as_integers("rows", rows, dimensions=1, device=self.owner.device)
-        if ((named < 0) | (named >= self.batch)).any():
-            raise UserError(f"rows are {named.tolist()}; this run has 0..{self.batch - 1}")
-        return named
-
     def _last(self) -> Int[Tensor, " batch"]:
         tokens, lengths = self.decoder.tokens, self.decoder.lengths
         if tokens.shape[1] == 0:
@@ -172,12 +197,10 @@ class Run:
 
     def laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
         """The transformed next-token law of each row; one forward pass, no call counted."""
-        rows = self._as_rows(rows)
         return self.transformed(self.model_laws(rows), rows)
 
     def model_laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
         """The model's own next-token law of each row; one forward pass, no call counted."""
-        rows = self._as_rows(rows)
         began = time.perf_counter()
         log_probs = self.decoder.next_log_probs(rows)
         self.ledger.forward_passes += 1
@@ -219,12 +242,10 @@ class Run:
 
     def draw(self, rows: Int[Tensor, " rows"]) -> None:
         """One token at the end of each row, drawn from its law."""
-        rows = self._as_rows(rows)
         self.put(self.choose(self.laws(rows), rows), rows, "draw")
 
     def take_argmax(self, rows: Int[Tensor, " rows"]) -> None:
         """The likeliest token at the end of each row, the smallest id among equals."""
-        rows = self._as_rows(rows)
         self.put(self.laws(rows).argmax(-1), rows, "argmax")
 
     def put(self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"], action: Action) -> None:
@@ -248,7 +269,6 @@ class Run:
 
     def log_values(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
         """log V of each row's prefix; all accepted without a verifier."""
-        rows = self._as_rows(rows)
         if len(rows) == 0:
             return torch.zeros(0, dtype=torch.float64, device=rows.device)
         return self._ask(self.decoder, rows, self.owner[rows])
