@@ -379,7 +379,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "inference.best_of_n.kept_probs": lambda: {"probs": LAW.exp(), "values": LAW.exp(), "n": 2},
     "inference.blocks.sample": lambda: guided() | {"block": 1, "n": 2},
     "inference.blocks.law": lambda: {"lm": TABLE, "verifier": SomeZero(3), "block": 1, "n": 2},
-    "inference.chains.as_chains": lambda: {"oracle": TABLE, "tokens": ROWS},
     "inference.chains.check_oracle": lambda: {"oracle": TABLE},
     "inference.chains.positions_of": lambda: {"hidden": HIDDEN},
     "inference.chains.uniform_on": lambda: {"allowed": HIDDEN},
@@ -441,7 +440,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     ),
     "inference.run.Ledger.empty": lambda: {"batch": 2, "device": torch.device("cpu")},
     "inference.run.Run": guided,
-    "inference.options.as_copies": lambda: {"n": 2},
     "inference.options.log_threshold": lambda: {"threshold": 0.5},
     "inference.spins.SpinGibbs": lambda: {
         "coupling": f64([[0.0, 0.5], [0.5, 0.0]]),
@@ -487,7 +485,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "length": 3,
         "rng": TorchRng(0),
     },
-    "verifiers.exact.as_ends": lambda: {"length": 3, "end_token": 1},
     "verifiers.probe.as_labels": lambda: {"correct": CORRECT},
     "verifiers.exact.ExactValue": lambda: {"table": TABLE, "outcome": SomeZero(3)},
     "verifiers.exact.RatioValue": lambda: {"model": BITS, "target": TABLE},

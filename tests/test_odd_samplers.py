@@ -246,6 +246,22 @@ def test_every_algorithm_refuses_a_transform_without_laws(name, fault):
             sample(Said(answer), Values(), **options, length=4, transform=top_k(3), rng=TorchRng(0))
 
 
+class TwoColumns:
+    """A model of three tokens that answers for two."""
+
+    vocab_size = 3
+
+    def next_token_log_probs(self, prefix):
+        return torch.full((len(prefix), 2), 0.5, dtype=torch.float64).log()
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_a_model_with_too_few_columns_is_refused(name):
+    sample, options = EVERY[name]
+    with pytest.raises(UserError, match=r"TwoColumns gave \(\d, 2\)"):
+        sample(RecomputingDecoder(TwoColumns(), 2), Values(), **options, length=3, rng=TorchRng(0))
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_laws_in_single_precision_are_laws(name):
     sample, options = EVERY[name]
@@ -684,7 +700,7 @@ def test_oracles_that_answer_something_else(wrong, oracle, adaptive):
 
 
 def test_what_the_samplers_share_refuses_too():
-    with pytest.raises(UserError, match="allows no position"):
+    with pytest.raises(UserError, match="allowed is False in all of row 1"):
         uniform_on(torch.tensor([[True, False], [False, False]]))
     with pytest.raises(UserError, match="different numbers of positions"):
         positions_of(torch.tensor([[True, False], [True, True]]))

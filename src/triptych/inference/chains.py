@@ -9,7 +9,16 @@ from torch import Tensor
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
 from triptych.core.samplers import Chain
-from triptych.core.validation import Hidden, Tokens, UserError, as_bool_mask, as_tokens
+from triptych.core.validation import (
+    Hidden,
+    Tokens,
+    UserError,
+    as_bool_mask,
+    as_flag,
+    as_number,
+    as_tokens,
+    check_callable,
+)
 from triptych.inference.answers import check_answer, check_sums
 
 
@@ -85,7 +94,7 @@ def laws_at(
 
 def positions_of(hidden: Hidden) -> Int[Tensor, "rows k"]:
     """The hidden positions of each row from the left, for rows that hide equally many."""
-    hidden = as_bool_mask("hidden", hidden)
+    hidden = _as_rows("hidden", hidden, "True where a token is not shown")
     sizes = hidden.sum(-1)
     if len(hidden) and not (sizes == sizes[0]).all():
         raise UserError("the rows hide different numbers of positions; ask for each size apart")
@@ -94,12 +103,19 @@ def positions_of(hidden: Hidden) -> Int[Tensor, "rows k"]:
 
 def uniform_on(allowed: Hidden) -> Float[Tensor, "rows length"]:
     """log of the uniform law on the allowed positions of each row."""
-    allowed = as_bool_mask("allowed", allowed, meaning="True where a position may be drawn")
-    none = torch.nonzero(~allowed.any(-1))
-    if len(none):
-        raise UserError(f"row {none[0].tolist()} allows no position, so that none can be drawn")
+    allowed = _as_rows("allowed", allowed, "True where a position may be drawn")
+    none = torch.nonzero(~allowed.any(-1))[:, 0].tolist()
+    if none:
+        raise UserError(f"allowed is False in all of row {none[0]}, so that nothing can be drawn")
     weight = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
     return weight.masked_fill(~allowed, -torch.inf).log_softmax(-1)
+
+
+def _as_rows(name: str, values: Hidden, meaning: str) -> Bool[Tensor, "rows length"]:
+    mask = as_bool_mask(name, values, meaning=meaning)
+    if mask.ndim != 2:
+        raise UserError(f"{name} has shape {tuple(mask.shape)}; it must be of shape [rows, length]")
+    return mask
 
 
 def chain(
@@ -109,8 +125,13 @@ def chain(
     reversible: bool,
 ) -> Chain:
     """A promise about one chain, whose states are tuples."""
+    check_callable("step", step, "step(tokens, rng)")
+    if not isinstance(target, Mapping):
+        raise UserError(f"target is a {type(target).__name__}; it must be a dict of probabilities")
+    for state, probability in target.items():
+        as_number(f"target[{state!r}]", probability, at_least=0)
 
     def one(state: tuple[int, ...], rng: Rng) -> tuple[int, ...]:
         return tuple(step(torch.tensor([state]), rng)[0].tolist())
 
-    return Chain(one, target, reversible)
+    return Chain(one, target, as_flag("reversible", reversible))
