@@ -85,7 +85,11 @@ DEGREES = [5e-324, 1e-310, 1e-20, 9e-4, 1e-3, 0.5, 1.0, 7.0, 1e30, 2e30, 1e308, 
 
 
 @pytest.mark.parametrize("degree", DEGREES)
-@pytest.mark.parametrize("probs", [(0.5, 0.25, 0.25), (0.75, 0.0, 0.25), (0.25, 0.25, 0.5), (1.0,)])
+@pytest.mark.parametrize(
+    "probs",
+    [(0.5, 0.25, 0.25), (0.75, 0.0, 0.25), (0.25, 0.25, 0.5), (1.0,), (1 / 128,) * 128],
+    ids=["half", "zero", "last", "one", "many"],
+)
 def test_every_temperature_has_its_power(degree, probs):
     wanted = powered(probs, degree)
     # log p is right to 1e-16, and a division by T leaves that relative error in an exponent that
@@ -244,6 +248,24 @@ def test_every_algorithm_refuses_a_transform_without_laws(name, fault):
     if fault in ("logits", "nan"):
         with pytest.raises(UserError, match=sentence):
             sample(Said(answer), Values(), **options, length=4, transform=top_k(3), rng=TorchRng(0))
+
+
+class LogitsAfterOne:
+    """Fair bits, but no law after a prefix that begins with 1."""
+
+    vocab_size = 2
+
+    def next_token_log_probs(self, prefix):
+        law = torch.full((len(prefix), 2), 0.5, dtype=torch.float64).log()
+        return law + 1.0 * (prefix[:, :1] == 1)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_the_row_without_a_law_is_named_and_not_the_first(name):
+    sample, options = EVERY[name]
+    decoder = standing_at(LogitsAfterOne(), [0, 0], [1, 0], [0, 1])
+    with pytest.raises(UserError, match=r"LogitsAfterOne gives no law after \[1, 0\] \(row 1\)"):
+        sample(decoder, Values(), **options, length=4, rng=TorchRng(0))
 
 
 class TwoColumns:
@@ -573,7 +595,7 @@ def test_a_walk_with_nowhere_to_go_says_so():
         vgb.walk_step((), Uniform(2, 2), Never(), 2, TorchRng(0))
     with pytest.raises(UserError, match="one row of at most 2 tokens"):
         vgb.step([[0, 1, 1]], Uniform(2, 3), Values(), 2, TorchRng(0))
-    with pytest.raises(UserError, match="prefix holds 0.5|prefix"):
+    with pytest.raises(UserError, match="a token of the node is 0.5"):
         vgb.walk_step((0.5,), Uniform(2, 2), Values(), 2, TorchRng(0))
 
 
