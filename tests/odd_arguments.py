@@ -383,6 +383,9 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "inference.best_of_n.kept_probs": lambda: {"probs": LAW.exp(), "values": LAW.exp(), "n": 2},
     "inference.blocks.sample": lambda: guided() | {"block": 1, "n": 2},
     "inference.blocks.law": lambda: {"lm": TABLE, "verifier": SomeZero(3), "block": 1, "n": 2},
+    "inference.chains.check_oracle": lambda: {"oracle": TABLE},
+    "inference.chains.positions_of": lambda: {"hidden": HIDDEN},
+    "inference.chains.uniform_on": lambda: {"allowed": HIDDEN},
     "inference.gibbs.step": lambda: {
         "oracle": TABLE,
         "tokens": ROWS,
@@ -397,7 +400,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "steps": 2,
         "rng": TorchRng(0),
     },
-    "inference.gibbs.chain": lambda: {
+    "inference.chains.chain": lambda: {
         "step": lambda x, rng: x,
         "target": TABLE.as_dict(),
         "reversible": True,
@@ -441,7 +444,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     ),
     "inference.run.Ledger.empty": lambda: {"batch": 2, "device": torch.device("cpu")},
     "inference.run.Run": guided,
-    "inference.run.log_threshold": lambda: {"threshold": 0.5},
+    "inference.options.log_threshold": lambda: {"threshold": 0.5},
     "inference.spins.SpinGibbs": lambda: {
         "coupling": f64([[0.0, 0.5], [0.5, 0.0]]),
         "field": f64([0.1, 0.2]),
@@ -486,6 +489,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "length": 3,
         "rng": TorchRng(0),
     },
+    "verifiers.probe.as_labels": lambda: {"correct": CORRECT},
     "verifiers.exact.ExactValue": lambda: {"table": TABLE, "outcome": SomeZero(3)},
     "verifiers.exact.RatioValue": lambda: {"model": BITS, "target": TABLE},
     "verifiers.exact.DyckVerifier": lambda: {"dyck": Dyck.prefixes(1, 2, 3, q=0.5)},

@@ -9,6 +9,7 @@ from toy_guided import ALGORITHMS, FirstDraws, Values, ledger_of, standing_at
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
+from triptych.core.validation import UserError
 from triptych.inference import (
     ancestral,
     backtracking,
@@ -173,11 +174,11 @@ def test_composition_applies_the_first_one_first():
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: temperature(-1.0), "temperature of -1"),
-        (lambda: temperature(math.nan), "temperature of nan"),
+        (lambda: temperature(-1.0), "temperature is -1.0; it must be at least 0"),
+        (lambda: temperature(math.nan), "temperature is nan"),
         (lambda: top_k(0), "k is 0"),
-        (lambda: nucleus(1.5), "not 1.5"),
-        (lambda: nucleus(math.nan), "not nan"),
+        (lambda: nucleus(1.5), "p is 1.5; it must be a probability"),
+        (lambda: nucleus(math.nan), "p is nan; it must be a probability"),
     ],
 )
 def test_transforms_that_make_no_sense(make, sentence):
@@ -219,7 +220,7 @@ FAULTS = {
     "nan": (lambda x: torch.full((len(x),), torch.nan), "Faulty says log V = nan"),
     "infinite": (lambda x: torch.full((len(x),), torch.inf), "Faulty says log V = inf"),
     "shape": (lambda x: torch.zeros(len(x), 2), "must answer one number a prefix"),
-    "no tensor": (lambda x: [0.0] * len(x), "it gave list"),
+    "no tensor": (lambda x: [0.0] * len(x), "it gave a list"),
 }
 ASKING = [name for name in ALGORITHMS if name != "ancestral"]
 
@@ -276,7 +277,7 @@ def test_values_above_one_are_refused_where_probabilities_are_needed(name):
     ("sample", "options", "sentence"),
     [
         (ancestral.sample, {"length": 1}, "length is 1, and a prompt has 2 tokens"),
-        (ancestral.sample, {"end_token": 2}, "end_token is 2; tokens are 0 to 1"),
+        (ancestral.sample, {"end_token": 2}, r"end_token is 2; it must be a token, 0\.\.1"),
         (ancestral.sample, {"end_token": -1}, "end_token is -1"),
         (backtracking.sample, {"quota": -1, "stride": 1}, "quota is -1"),
         (backtracking.sample, {"quota": 1, "stride": 0}, "stride is 0"),
@@ -303,7 +304,7 @@ def test_bad_options_are_sentences(sample, options, sentence):
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_a_verifier_must_be_one():
-    with pytest.raises(TypeError, match="object has neither"):
+    with pytest.raises(UserError, match="object has neither"):
         rejection.sample(standing_at(Uniform(2, 3), [0]), object(), length=3, rng=TorchRng(0))
 
 

@@ -10,7 +10,7 @@ from triptych.core.estimates import tv_tolerance
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng, exact_law, exact_transition_matrix
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence
+from triptych.core.validation import ImpossibleEvidence, UserError
 from triptych.inference import gibbs
 from triptych.structures.dyck import Dyck
 from triptych.structures.hmm import HMM
@@ -297,7 +297,7 @@ def test_errors_are_sentences(change, sentence):
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_an_oracle_must_answer_masked_questions():
     masks = MaskLaw.of_size(3, 1)
-    with pytest.raises(TypeError, match="Mute has no masked_log_probs"):
+    with pytest.raises(UserError, match="Mute has no masked_log_probs"):
         gibbs.step(Mute(), torch.zeros(1, 3, dtype=torch.long), masks, TorchRng(0))
 
 

@@ -12,7 +12,7 @@ from triptych.core.estimates import tv_tolerance
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng, exact_law, exact_transition_matrix
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence
+from triptych.core.validation import ImpossibleEvidence, UserError
 from triptych.inference import gibbs, parallel
 from triptych.structures.hmm import HMM
 from triptych.structures.ising import Ising
@@ -275,7 +275,7 @@ def test_other_errors():
         parallel.block_step(
             table, torch.zeros(1, 3, dtype=torch.long), MaskLaw.of_size(2, 1), TorchRng(0)
         )
-    with pytest.raises(TypeError, match="object has no masked_log_probs"):
+    with pytest.raises(UserError, match="object has no masked_log_probs"):
         parallel.independent_step(object(), torch.zeros(1, 3, dtype=torch.long), TorchRng(0))
     with pytest.raises(ValueError, match="chains is 0"):
         parallel.blank(0, 3)

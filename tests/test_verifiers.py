@@ -411,10 +411,10 @@ def test_noise_of_noise():
 def test_bad_dials():
     for epsilon in (-0.1, math.nan, INF):
         for kind in (WithinFactor, AverageCase):
-            with pytest.raises(ValueError, match="epsilon is .*; it must be a number, at least 0"):
+            with pytest.raises(ValueError, match="epsilon is .*; it must be (at least 0|a fin)"):
                 kind(TAU, epsilon, seed=0)
     for rare in (0.0, -0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match="rare is .* a probability above 0"):
+        with pytest.raises(ValueError, match="rare is .* a probability"):
             AverageCase(TAU, 0.1, seed=0, rare=rare)
     for rate in (-0.1, 1.1, math.nan):
         with pytest.raises(ValueError, match="false_accept is"):
@@ -422,7 +422,7 @@ def test_bad_dials():
         with pytest.raises(ValueError, match="false_reject is"):
             Flipped(TAU, 0.0, rate, seed=0)
     for soft in (-0.1, 0.5, math.nan):
-        with pytest.raises(ValueError, match="soft is .* below ½"):
+        with pytest.raises(ValueError, match=r"soft is .* (below 0\.5|at least 0|finite)"):
             Flipped(TAU, 0.0, 0.0, seed=0, soft=soft)
     with pytest.raises(ValueError, match=r"only the answers of a hard .* of \[1, 0\]"):
         Flipped(Rule(lambda x: 0.5), 0.1, 0.1, seed=0).log_value(prefix((1, 0)))
@@ -579,7 +579,7 @@ def test_a_probe_reads_the_layer_it_was_trained_on():
         other.extend(rows)
         with pytest.raises(ValueError, match=r"trained on layer 2 and the decoder .* layer=2"):
             probe.decoder_log_value(other, some)
-    with pytest.raises(TypeError, match="RecomputingDecoder has no hidden_state"):
+    with pytest.raises(ValueError, match="RecomputingDecoder has no hidden_state"):
         probe.decoder_log_value(RecomputingDecoder(lm, 1), some)
     with pytest.raises(ValueError, match="does not know its layer"):
         replace(probe, layer=None).decoder_log_value(decoder, some)
@@ -633,7 +633,7 @@ def test_probes_refuse_what_they_cannot_use(unchecked_shapes):
         with pytest.raises(ValueError, match=f"{option} is 0; it must be at least 1"):
             Probe.fit(states, correct, **{option: 0})
     for floor in (-0.1, 1.0, math.nan):
-        with pytest.raises(ValueError, match="floor is .* below 1"):
+        with pytest.raises(ValueError, match="floor is .* (below 1|at least 0|finite)"):
             Probe.fit(states, correct, floor=floor)
     with pytest.raises(ValueError, match="a bias for each of its weights, and two classes"):
         replace(probe, biases=())
@@ -770,7 +770,7 @@ def test_rollouts_refuse():
     for wrong, match in (
         ({"rollouts": 0}, "rollouts is 0; it must be at least 1"),
         ({"length": 1}, "length is 1, and a row has 2 tokens already"),
-        ({"end_token": 2}, "end_token is 2; tokens are 0 to 1"),
+        ({"end_token": 2}, r"end_token is 2; it must be a token, 0\.\.1"),
     ):
         with pytest.raises(ValueError, match=match):
             rollout_values(decoder, TAU, **{**options, **wrong})
@@ -779,7 +779,7 @@ def test_rollouts_refuse():
         def log_value(self, prefix):
             return torch.full((len(prefix),), math.nan)
 
-    with pytest.raises(ValueError, match=r"Broken says nan of \[0, 0, [01]\]"):
+    with pytest.raises(ValueError, match=r"Broken says log V = nan of \[0, 0, [01]\]"):
         rollout_values(decoder, Broken(), **options)
 
 

@@ -9,6 +9,7 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
+from triptych.core.validation import Count
 from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform, nucleus
 
@@ -17,8 +18,8 @@ def sample(
     decoder: Decoder,
     verifier: Verifier | None = None,
     *,
-    length: int,
-    end_token: int | None = None,
+    length: Count,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,

@@ -22,8 +22,10 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import check_count
-from triptych.inference.run import Result, Run, log_threshold
+from triptych.core.validation import Count, Number, as_end_token, as_flag, as_size, check_can
+from triptych.inference.answers import probs_after, value_of
+from triptych.inference.options import as_limit, log_threshold, path_counter
+from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
 
 
@@ -31,14 +33,14 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
-    quota: int,
-    stride: int,
+    length: Count,
+    quota: Count,
+    stride: Count,
     redo_argmax: bool = True,
     verify_redone: bool = False,
-    threshold: float = 0.5,
-    into_prompt: int = 0,
-    end_token: int | None = None,
+    threshold: Number = 0.5,
+    into_prompt: Count = 0,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
@@ -52,9 +54,10 @@ def sample(
 
     notes: quota_left of every row, and erased_prompt, the most of its prompt that it ever erased.
     """
-    check_count("quota", quota, at_least=0)
-    check_count("stride", stride, at_least=1)
-    check_count("into_prompt", into_prompt, at_least=0)
+    quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
+    into_prompt = as_limit("into_prompt", into_prompt, at_least=0)
+    redo_argmax = as_flag("redo_argmax", redo_argmax)
+    verify_redone = as_flag("verify_redone", verify_redone)
     run = Run(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
     prompt, quota_left = run.start, torch.full_like(run.start, quota)
@@ -89,30 +92,31 @@ def sample(
 def law(
     lm: NextToken,
     verifier: Value,
-    length: int,
-    quota: int,
-    stride: int,
+    length: Count,
+    quota: Count,
+    stride: Count,
     *,
     redo_argmax: bool = True,
     verify_redone: bool = False,
-    end_token: int | None = None,
+    end_token: Count | None = None,
 ) -> dict[tuple[int, ...], float]:
-    """The exact law of `sample` from the empty prompt, by recursion on (s, Q): slow and obvious."""
-
-    def next_probs(s: tuple[int, ...]) -> list[float]:
-        return lm.next_token_log_probs(torch.tensor([s]).long().reshape(1, -1))[0].exp().tolist()
-
-    def over(s: tuple[int, ...]) -> bool:
-        return len(s) >= length or (end_token is not None and s[-1:] == (end_token,))
-
+    """The exact law of `sample` from the empty prompt, by following (s, Q): slow and obvious."""
+    check_can("lm", lm, "vocab_size", "next_token_log_probs")
+    length, end_token = as_size("length", length), as_end_token(end_token, lm.vocab_size)
+    quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
+    redo_argmax = as_flag("redo_argmax", redo_argmax)
+    verify_redone = as_flag("verify_redone", verify_redone)
     found: dict[tuple[int, ...], float] = {}
-
-    def follow(s: tuple[int, ...], q: int, until: int, mass: float) -> None:
-        """From s with q backtracks left, positions before `until` by argmax."""
-        if over(s):
+    # Each is s, the backtracks left, the position before which argmax is taken, and the mass.
+    paths: list[tuple[tuple[int, ...], int, int, float]] = [((), quota, 0, 1.0)]
+    count_path = path_counter()
+    while paths:
+        count_path()
+        s, q, until, mass = paths.pop()
+        if len(s) >= length or (end_token is not None and s[-1:] == (end_token,)):
             found[s] = found.get(s, 0.0) + mass
-            return
-        probs, redoing = next_probs(s), len(s) < until
+            continue
+        probs, redoing = probs_after(lm, s), len(s) < until
         best = probs.index(max(probs))
         for token, prob in enumerate(probs):
             chance = float(token == best) if redoing else prob
@@ -120,14 +124,12 @@ def law(
                 continue
             longer = (*s, token)
             asked = q > 0 and (verify_redone or not redoing)
-            if asked and verifier.log_value(torch.tensor([longer])).item() == -torch.inf:
+            if asked and value_of(verifier, longer) == -torch.inf:
                 kept = longer[: max(0, len(longer) - stride)]
                 again = max(until, len(longer)) if redo_argmax else until
-                follow(kept, q - 1, again, mass * chance)
+                paths.append((kept, q - 1, again, mass * chance))
             else:
-                follow(longer, q, until, mass * chance)
-
-    follow((), quota, 0, 1.0)
+                paths.append((longer, q, until, mass * chance))
     return found
 
 

@@ -16,18 +16,22 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import check_count
+from triptych.core.validation import Count, Numbers, UserError, as_count, as_floats
+from triptych.inference.answers import values_of
+from triptych.inference.options import as_copies, check_table
 from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
+
+_MOST_TERMS = 2**16  # the law of the best of n is a sum of n
 
 
 def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
-    n: int,
-    end_token: int | None = None,
+    length: Count,
+    n: Count,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
@@ -38,8 +42,9 @@ def sample(
 
     notes: log_value of what each row kept; -inf says that all n were refused.
     """
-    check_count("n", n, at_least=1)
+    n = as_copies(n)
     run = Run(decoder, verifier, rng, length, end_token, transform, record, probability=False)
+    n = as_copies(n, run.batch)
     candidates = branch(run, run.every_row().repeat_interleave(n))
     while len(rows := candidates.open_rows()):
         candidates.draw(rows)
@@ -84,13 +89,17 @@ def keep_best(
     return groups.gather(1, chosen)[:, 0], values.gather(1, chosen)[:, 0]
 
 
-def kept_probs(
-    probs: Float[Tensor, "rows outcomes"], values: Float[Tensor, "rows outcomes"], n: int
-) -> Float[Tensor, "rows outcomes"]:
+def kept_probs(probs: Numbers, values: Numbers, n: Count) -> Float[Tensor, "rows outcomes"]:
     """The law of the best of n draws from each row of `probs`.
 
     Worked value: probs (½, ¼, ¼) with values (1, 1, 2) and n = 2 give (3/8, 3/16, 7/16).
     """
+    n = as_count("n", n, at_least=1, at_most=_MOST_TERMS)
+    probs = as_floats("probs", probs, shape=(None, None), meaning="[rows, outcomes]")
+    alike = f"{tuple(probs.shape)}, that of probs"
+    values = as_floats("values", values, shape=probs.shape, meaning=alike, finite=False)
+    if (probs < 0).any():
+        raise UserError(f"probs holds {probs.min().item()}; it must not be negative")
     ranked, order = values.sort(-1)
     below = torch.nn.functional.pad(probs.gather(-1, order).cumsum(-1), (1, 0))
     below = below / torch.where(below[:, -1:] > 0, below[:, -1:], 1.0)
@@ -99,10 +108,10 @@ def kept_probs(
     return probs * sum((less**j * upto ** (n - 1 - j) for j in range(n)), torch.zeros_like(probs))
 
 
-def law(lm: Table, verifier: Value, n: int) -> Table:
+def law(lm: Table, verifier: Value, n: Count) -> Table:
     """The exact law of `sample` from the empty prompt."""
-    check_count("n", n, at_least=1)
-    values = verifier.log_value(lm.sequences).double()
+    check_table(lm)
+    values = values_of(verifier, lm.sequences)
     probs = kept_probs(lm.log_probs.exp()[None], values[None], n)[0]
     return Table(lm.vocab_size, lm.length, probs.log())
 

@@ -15,8 +15,10 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import check_count
+from triptych.core.validation import Count, as_count
+from triptych.inference.answers import values_of
 from triptych.inference.best_of_n import branch, keep_best, kept_probs, values_of_full_prompts
+from triptych.inference.options import as_copies, check_table
 from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
 
@@ -25,10 +27,10 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
-    block: int,
-    n: int,
-    end_token: int | None = None,
+    length: Count,
+    block: Count,
+    n: Count,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
@@ -39,9 +41,9 @@ def sample(
 
     notes: log_value of each row as it stands. Of a prompt of full length it is asked for once.
     """
-    check_count("block", block, at_least=1)
-    check_count("n", n, at_least=1)
+    block, n = as_count("block", block, at_least=1), as_copies(n)
     run = Run(decoder, verifier, rng, length, end_token, transform, record, probability=False)
+    n = as_copies(n, run.batch)
     latest = values_of_full_prompts(run)
     run.notes["log_value"] = latest
     while len(rows := run.open_rows()):
@@ -58,10 +60,10 @@ def sample(
     return run.result()
 
 
-def law(lm: Table, verifier: Value, block: int, n: int) -> Table:
+def law(lm: Table, verifier: Value, block: Count, n: Count) -> Table:
     """The exact law of `sample` from the empty prompt."""
-    check_count("block", block, at_least=1)
-    check_count("n", n, at_least=1)
+    check_table(lm)
+    block, n = as_count("block", block, at_least=1), as_count("n", n, at_least=1)
     log_probs = torch.zeros(1, dtype=torch.float64, device=lm.device)
     before = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log p of each prefix
     for start in range(0, lm.length, block):
@@ -69,9 +71,8 @@ def law(lm: Table, verifier: Value, block: int, n: int) -> Table:
         mass = lm.log_probs.reshape(lm.vocab_size**end, -1).logsumexp(-1)
         possible = ~torch.isneginf(mass)
         values = torch.full_like(mass, -torch.inf)
-        values[possible] = verifier.log_value(
-            all_sequences(lm.vocab_size, end, lm.device)[possible]
-        ).double()
+        written = all_sequences(lm.vocab_size, end, lm.device)[possible]
+        values[possible] = values_of(verifier, written)
         inside = mass.reshape(len(before), -1)
         conditional = inside - torch.where(torch.isneginf(before), 0.0, before)[:, None]
         kept = kept_probs(conditional.exp(), values.reshape(inside.shape), n)

@@ -32,7 +32,29 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
 from triptych.core.samplers import Chain
 from triptych.core.table import Table, all_sequences, places
-from triptych.core.validation import check_count, check_integers
+from triptych.core.validation import (
+    Count,
+    Hidden,
+    Tokens,
+    UserError,
+    as_count,
+    as_integers,
+    as_masked,
+    as_size,
+    check_callable,
+    check_can,
+)
+from triptych.inference.answers import check_laws, described
+from triptych.inference.chains import (
+    as_chains,
+    chain,
+    check_masks,
+    check_oracle,
+    laws_at,
+    positions_of,
+    uniform_on,
+)
+from triptych.inference.options import check_choice
 
 Draw = Literal["jointly", "in turn"]
 Order = Literal["left to right", "random"]
@@ -68,7 +90,7 @@ class Cost(NamedTuple):
 
 def step(
     oracle: Masked,
-    tokens: Int[Tensor, "chains length"],
+    tokens: Tokens,
     masks: MaskLaw,
     rng: Rng,
     *,
@@ -84,19 +106,21 @@ def step(
     Worked value: p uniform on {00, 11} and blocks of one: no step ever leaves 00. With the block
     of both, one step goes to 11 with ½.
     """
-    check_chains(oracle, tokens, masks)
+    check_masks(masks)
+    tokens = as_chains(oracle, tokens, masks)
+    check_can("rng", rng, "categorical")
     check_choice("order", order, get_args(Order))
     if draw is None:
         knows = isinstance(oracle, BlockMasked) and order == "left to right"
         draw = "jointly" if masks.adaptive or knows else "in turn"
     check_choice("draw", draw, get_args(Draw))
     if draw == "in turn" and masks.adaptive:
-        raise ValueError(
+        raise UserError(
             "these blocks look at the sequence, and a position drawn in turn would miss the factor "
             "p(K | x) of the states not drawn yet; use draw='jointly'"
         )
     if draw == "jointly" and order != "left to right":
-        raise ValueError("draw='jointly' has no order of positions; leave order='left to right'")
+        raise UserError("draw='jointly' has no order of positions; leave order='left to right'")
     chosen = masks.draw(tokens, rng)
     if draw == "in turn":
         return _in_turn(oracle, tokens, masks.blocks[chosen], rng, order)
@@ -106,12 +130,14 @@ def step(
     return out
 
 
-def cost(masks: MaskLaw, vocab_size: int, *, draw: Draw = "in turn") -> Cost:
+def cost(masks: MaskLaw, vocab_size: Count, *, draw: Draw = "in turn") -> Cost:
     """What a step asks of an oracle that knows marginals only.
 
     Worked value: blocks of 3, binary tokens: 3 questions in turn; jointly 1 + 2 + 4 = 7, in 3
     passes.
     """
+    check_masks(masks)
+    vocab_size = as_size("vocab_size", vocab_size)
     check_choice("draw", draw, get_args(Draw))
     sizes, level = masks.blocks.sum(-1).double().cpu(), torch.arange(masks.length).double()
     each = torch.where(level < sizes[:, None], vocab_size**level, 0.0)  # 1, V, V², ... questions
@@ -119,11 +145,12 @@ def cost(masks: MaskLaw, vocab_size: int, *, draw: Draw = "in turn") -> Cost:
     if (sizes == sizes[0]).all():
         return Cost(float(asked[0]), float(sizes[0]))
     if masks.adaptive:
-        raise ValueError(
+        raise UserError(
             "blocks of several sizes that look at the sequence: the cost depends on the sequence; "
             "measure it with Counted(oracle)"
         )
     probs = masks.log_probs.exp().cpu()
+    asked = asked.masked_fill(probs == 0, 0.0)  # beyond all floats, they may be blocks never drawn
     return Cost(float((probs * asked).sum()), float((probs * sizes).sum()))
 
 
@@ -142,8 +169,7 @@ def _in_turn(
             at = left.long().argmax(-1)  # the first that is hidden
         else:
             at = rng.categorical(uniform_on(left))
-        laws = oracle.masked_log_probs(out[rows], left)
-        out[rows, at] = rng.categorical(laws[torch.arange(len(rows), device=at.device), at])
+        out[rows, at] = rng.categorical(laws_at(oracle, out[rows], left, at))
         hidden[rows, at] = False
     return out
 
@@ -163,7 +189,7 @@ def _groups(
         size = int(sizes[rows[0]])
         states = oracle.vocab_size**size
         if states > MAX_STATES:
-            raise ValueError(
+            raise UserError(
                 f"a block of {size} positions has {oracle.vocab_size}^{size} states, more than "
                 f"the {MAX_STATES} that are enumerated; use smaller blocks"
                 + ("" if masks.adaptive else " or draw='in turn'")
@@ -185,7 +211,10 @@ def _jointly(
     if at.shape[1] == 0:
         return tokens
     if isinstance(oracle, BlockMasked):
-        log_probs = oracle.block_log_probs(tokens, at[0].tolist())
+        log_probs, block = oracle.block_log_probs(tokens, at[0].tolist()), at[0].tolist()
+        shape, name = (len(tokens), oracle.vocab_size ** len(block)), type(oracle).__name__
+        where = f"for the block {block} of chain"
+        check_laws(log_probs, shape, tokens.device, name, lambda row: f"{where} {row}")
     else:
         log_probs = block_log_probs(oracle, tokens, masks.blocks[number])
     states = all_sequences(oracle.vocab_size, at.shape[1], tokens.device)
@@ -198,16 +227,14 @@ def _jointly(
     return tokens.scatter(1, at, states[rng.categorical(log_probs)])
 
 
-def block_log_probs(
-    oracle: Masked, tokens: Int[Tensor, "rows length"], hidden: Bool[Tensor, "rows length"]
-) -> Float[Tensor, "rows states"]:
+def block_log_probs(oracle: Masked, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "rows states"]:
     """log p(x_K = state | x_-K) by the chain rule from the left, states in lexicographic order.
 
     Every row hides the same number of positions, not the same ones. Worked value: p uniform on
     {00, 11}, both hidden: (½, 0, 0, ½); what follows a state of probability 0 is not asked.
     """
-    if len(hidden) and not (hidden.sum(-1) == hidden.sum(-1)[0]).all():
-        raise ValueError("the rows hide different numbers of positions; ask for each size apart")
+    check_oracle(oracle)
+    tokens, hidden = as_masked(tokens, hidden, oracle.vocab_size)
     rows, vocab, at = len(tokens), oracle.vocab_size, positions_of(hidden)
     out = torch.zeros((rows, 1), dtype=torch.float64, device=tokens.device)
     for j in range(at.shape[1]):
@@ -215,9 +242,7 @@ def block_log_probs(
         row, state = torch.nonzero(out > -torch.inf, as_tuple=True)
         seen = tokens[row].scatter(1, at[row, :j], states[state])
         left = hidden[row].scatter(1, at[row, :j], False)
-        laws = oracle.masked_log_probs(seen, left)[
-            torch.arange(len(row), device=row.device), at[row, j]
-        ]
+        laws = laws_at(oracle, seen, left, at[row, j])
         longer = torch.full_like(out, -torch.inf)[..., None].repeat(1, 1, vocab)
         longer[row, state] = out[row, state][:, None] + laws.double()
         out = longer.reshape(rows, -1)
@@ -245,14 +270,14 @@ class Traces(NamedTuple):
 
 def run(
     step: Callable[[Int[Tensor, "chains length"], Rng], Int[Tensor, "chains length"]],
-    tokens: Int[Tensor, "chains length"],
-    steps: int,
+    tokens: Tokens,
+    steps: Count,
     rng: Rng,
     *,
     record: Mapping[str, Callable[[Int[Tensor, "chains length"]], Tensor]] | None = None,
-    every: int = 1,
+    every: Count = 1,
     counted: Counted | None = None,
-    budget: int | None = None,
+    budget: Count | None = None,
 ) -> Traces:
     """Move all chains `steps` times; of the states on the way only statistics are kept.
 
@@ -261,19 +286,27 @@ def run(
     counted   the oracle that `step` asks, where questions are to be counted
     budget    no step begins once this many questions were asked, all chains together
     """
-    check_count("steps", steps, at_least=0)
-    check_count("every", every, at_least=1)
+    check_callable("step", step, "step(tokens, rng)")
+    chains = as_integers("tokens", tokens, dimensions=2)
+    steps, every = as_size("steps", steps, at_least=0), as_count("every", every, at_least=1)
+    budget = None if budget is None else as_count("budget", budget)
     if budget is not None and counted is None:
-        raise ValueError("a budget needs counted=Counted(oracle), the oracle that the step asks")
+        raise UserError("a budget needs counted=Counted(oracle), the oracle that the step asks")
+    if counted is not None:
+        check_can("counted", counted, "queries", "calls")
+    if record is not None and not isinstance(record, Mapping):
+        raise UserError(f"record is {record!r}; it must be a dict of names and statistics")
     statistics = dict(record or {})
+    for name, statistic in statistics.items():
+        check_callable(f"record[{name!r}]", statistic, "statistic(tokens)")
     before = (0, 0) if counted is None else (counted.queries, counted.calls)
-    traces = Traces(tokens, [], {}, [], [])
+    traces = Traces(chains, [], {}, [], [])
     kept: dict[str, list[Tensor]] = {name: [] for name in statistics}
 
     def note(done: int) -> None:
         traces.steps.append(done)
         for name, statistic in statistics.items():
-            kept[name].append(statistic(tokens))
+            kept[name].append(_value_of(name, statistic(chains), kept[name]))
         if counted is not None:
             traces.queries.append(counted.queries - before[0])
             traces.passes.append(counted.calls - before[1])
@@ -283,73 +316,36 @@ def run(
     while done < steps:
         if counted is not None and budget is not None and counted.queries - before[0] >= budget:
             break
-        tokens = step(tokens, rng)
-        done += 1
+        moved = step(chains, rng)
+        if not isinstance(moved, Tensor) or moved.shape != chains.shape:
+            raise UserError(
+                f"the step answered {described(moved)}; it must give back the chains, of shape "
+                f"{tuple(chains.shape)}"
+            )
+        chains, done = moved, done + 1
         if done % every == 0:
             note(done)
     if traces.steps[-1] != done:
         note(done)
     return traces._replace(
-        tokens=tokens, values={name: torch.stack(found) for name, found in kept.items()}
+        tokens=chains, values={name: torch.stack(found) for name, found in kept.items()}
     )
 
 
-# ------------------------------------------------------------------ what the samplers share
-
-
-def check_chains(
-    oracle: Masked, tokens: Int[Tensor, "chains length"], masks: MaskLaw | None = None
-) -> None:
-    """Tokens are full sequences of at least one chain, and fit the blocks and the oracle."""
-    if not isinstance(oracle, Masked):
-        raise TypeError(
-            f"{type(oracle).__name__} has no masked_log_probs; these samplers ask for the law of "
-            "hidden positions given the shown ones"
+def _value_of(name: str, value: object, before: list[Tensor]) -> Tensor:
+    """What a statistic says, as a tensor like those before."""
+    try:
+        value = torch.as_tensor(value)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"record[{name!r}] says {value!r}; it must be a tensor of numbers"
+        ) from None
+    if before and value.shape != before[0].shape:
+        raise UserError(
+            f"record[{name!r}] has shape {tuple(value.shape)} and had {tuple(before[0].shape)}; "
+            "it must be the same at every step"
         )
-    check_integers("tokens", tokens, dimensions=2)
-    if len(tokens) == 0:
-        raise ValueError("there are no chains: tokens have no rows")
-    if masks is None:
-        return
-    if masks.length != tokens.shape[1]:
-        raise ValueError(
-            f"the blocks are of {masks.length} positions and the sequences have {tokens.shape[1]}"
-        )
-    if masks.device.type != tokens.device.type:
-        raise ValueError(
-            f"the blocks are on {masks.device} and the tokens on {tokens.device}; "
-            f"use masks.to({str(tokens.device)!r})"
-        )
-
-
-def check_choice(name: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        raise ValueError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
-
-
-def positions_of(hidden: Bool[Tensor, "rows length"]) -> Int[Tensor, "rows k"]:
-    """The hidden positions of each row from the left, for rows that hide equally many."""
-    return torch.nonzero(hidden)[:, 1].reshape(len(hidden), -1)
-
-
-def uniform_on(allowed: Bool[Tensor, "rows length"]) -> Float[Tensor, "rows length"]:
-    """log of the uniform law on the allowed positions of each row."""
-    weight = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
-    return weight.masked_fill(~allowed, -torch.inf).log_softmax(-1)
-
-
-def chain(
-    step: Callable[[Int[Tensor, "1 length"], Rng], Int[Tensor, "1 length"]],
-    target: Mapping[tuple[int, ...], float],
-    *,
-    reversible: bool,
-) -> Chain:
-    """A promise about one chain, whose states are tuples."""
-
-    def one(state: tuple[int, ...], rng: Rng) -> tuple[int, ...]:
-        return tuple(step(torch.tensor([state]), rng)[0].tolist())
-
-    return Chain(one, target, reversible)
+    return value
 
 
 class _Joint(Table):

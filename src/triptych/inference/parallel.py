@@ -23,7 +23,7 @@ before they are kept.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Literal, get_args
 
@@ -35,89 +35,129 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import check_count
-from triptych.inference.gibbs import Cost, chain, check_chains, check_choice, uniform_on
+from triptych.core.validation import (
+    Count,
+    Hidden,
+    Numbers,
+    Tokens,
+    UserError,
+    as_bool_mask,
+    as_count,
+    as_device,
+    as_floats,
+    as_integers,
+    as_list,
+    as_masked,
+    as_size,
+    check_can,
+)
+from triptych.inference.answers import check_sums
+from triptych.inference.chains import (
+    as_chains,
+    chain,
+    check_masks,
+    check_oracle,
+    masked_answer,
+    uniform_on,
+)
+from triptych.inference.gibbs import Cost
+from triptych.inference.options import check_choice
 
 Reveal = Literal["random", "left to right", "confident position", "confident token"]
 
 SAME = 1e-9  # confidences closer than this are the same, and the leftmost goes first
+MAX_POSITIONS = 2**24
+"""Of one schedule."""
+MAX_TOKENS = 2**30
+"""Of all chains that are begun together."""
 _ENTRIES_AT_ONCE = 2**22
 
 
 # ------------------------------------------------------------------ chains
 
 
-def independent_step(
-    oracle: Masked, tokens: Int[Tensor, "chains length"], rng: Rng
-) -> Int[Tensor, "chains length"]:
+def independent_step(oracle: Masked, tokens: Tokens, rng: Rng) -> Int[Tensor, "chains length"]:
     """x'_i ~ p(· | x_-i) for every i at once, given the old state.
 
     Worked value: p uniform on {00, 11}: 00 and 11 stay for ever; the other states, to which p gives
     nothing, swap: 01 becomes 10.
     """
-    check_chains(oracle, tokens)
+    tokens = as_chains(oracle, tokens)
+    check_can("rng", rng, "categorical")
     length = tokens.shape[1]
     each = torch.eye(length, dtype=torch.bool, device=tokens.device)
     at_once = max(1, _ENTRIES_AT_ONCE // (length * length * max(length, oracle.vocab_size)))
     laws = []
     for part in tokens.split(at_once):
         asked = part.repeat_interleave(length, 0)
-        answer = oracle.masked_log_probs(asked, each.repeat(len(part), 1))
+        answer = masked_answer(oracle, asked, each.repeat(len(part), 1))
         answer = answer.reshape(len(part), length, length, -1)
         laws.append(answer.diagonal(dim1=1, dim2=2).movedim(-1, 1))
-    return rng.categorical(torch.cat(laws))
+    every = torch.cat(laws)
+    check_sums(every, type(oracle).__name__, _place(length))
+    return rng.categorical(every)
 
 
 def block_step(
-    oracle: Masked, tokens: Int[Tensor, "chains length"], masks: MaskLaw, rng: Rng
+    oracle: Masked, tokens: Tokens, masks: MaskLaw, rng: Rng
 ) -> Int[Tensor, "chains length"]:
     """Hide a block of each chain and draw its positions independently, from one answer.
 
     Worked value: p uniform on {00, 11} and the block of both: a step goes to each of the four
     states with ¼. With blocks of one it is 1-Gibbs.
     """
-    check_chains(oracle, tokens, masks)
+    check_masks(masks)
+    tokens = as_chains(oracle, tokens, masks)
+    check_can("rng", rng, "categorical")
     hidden = masks.blocks[masks.draw(tokens, rng)]
-    drawn = rng.categorical(oracle.masked_log_probs(tokens, hidden)[hidden])
+    laws = masked_answer(oracle, tokens, hidden)[hidden]
+    place = _place(hidden.shape[1])
+    check_sums(laws, type(oracle).__name__, lambda k: place(_nth(hidden, k)))
+    drawn = rng.categorical(laws)
     return tokens.masked_scatter(hidden, drawn)
 
 
-def independent_cost(length: int) -> Cost:
+def independent_cost(length: Count) -> Cost:
     """N questions in one pass."""
-    return Cost(float(length), 1.0)
+    return Cost(float(as_size("length", length)), 1.0)
 
 
 # ------------------------------------------------------------------ from nothing
 
 
 def blank(
-    chains: int, length: int, device: torch.device | str = "cpu"
+    chains: Count, length: Count, device: torch.device | str = "cpu"
 ) -> tuple[Int[Tensor, "{chains} {length}"], Bool[Tensor, "{chains} {length}"]]:
     """Tokens and what is hidden of them, for `unmask`: everything."""
-    check_count("chains", chains, at_least=1)
-    check_count("length", length, at_least=1)
+    chains, length = as_size("chains", chains), as_size("length", length)
+    if chains * length > MAX_TOKENS:
+        raise UserError(
+            f"chains is {chains} and length is {length}; their product must be at most {MAX_TOKENS}"
+        )
+    device = as_device(device)
     tokens = torch.zeros((chains, length), dtype=torch.long, device=device)
     return tokens, torch.ones_like(tokens, dtype=torch.bool)
 
 
-def even_schedule(hidden: int, rounds: int) -> list[int]:
+def even_schedule(hidden: Count, rounds: Count) -> list[int]:
     """How many positions each round reveals: as equal as can be, the larger rounds last.
 
     Worked value: 8 positions in 3 rounds: 2, 3, 3.
     """
-    check_count("rounds", rounds, at_least=1)
+    hidden = as_count("hidden", hidden, at_most=MAX_POSITIONS)
+    rounds = as_count("rounds", rounds, at_least=1)
     if rounds > hidden:
-        raise ValueError(f"{rounds} rounds for {hidden} positions: a round would reveal nothing")
+        raise UserError(f"{rounds} rounds for {hidden} positions: a round would reveal nothing")
     return [(hidden * (r + 1)) // rounds - (hidden * r) // rounds for r in range(rounds)]
 
 
 def unmask(
     oracle: Masked,
-    tokens: Int[Tensor, "chains length"],
-    hidden: Bool[Tensor, "chains length"],
+    tokens: Tokens,
+    hidden: Hidden,
     rng: Rng,
     *,
-    schedule: Sequence[int],
+    schedule: Sequence[Count],
     order: Reveal = "random",
 ) -> Int[Tensor, "chains length"]:
     """Fill the hidden positions, `schedule[r]` of them in round r, each round from one answer.
@@ -132,12 +172,16 @@ def unmask(
     By confident tokens x_0 = 1, less probable than any token of x_1, is never kept in the first
     round, so it is drawn twice: P(x_0 = 1) = 0.01. Every other order gives 0.1.
     """
-    check_chains(oracle, tokens)
+    check_oracle(oracle)
+    check_can("rng", rng, "categorical")
+    anything = torch.ones_like(as_integers("tokens", tokens, dimensions=2), dtype=torch.bool)
+    as_chains(oracle, tokens, hidden=anything)
+    tokens, hidden = as_masked(tokens, hidden, oracle.vocab_size)
     check_choice("order", order, get_args(Reveal))
-    _check_schedule(tokens, hidden, schedule)
     out, left = tokens.clone(), hidden.clone()
-    for count in schedule:
-        laws = oracle.masked_log_probs(out, left)
+    for count in _as_schedule(hidden, schedule):
+        laws = masked_answer(oracle, out, left)
+        check_sums(laws, type(oracle).__name__, _place(tokens.shape[1]))
         if order == "confident token":
             drawn = rng.categorical(laws)
             confidence = laws.gather(-1, drawn[..., None])[..., 0].exp()
@@ -157,14 +201,24 @@ def unmask(
 
 
 def most_confident(
-    confidence: Float[Tensor, "rows length"], hidden: Bool[Tensor, "rows length"], count: int
+    confidence: Numbers, hidden: Hidden, count: Count
 ) -> Bool[Tensor, "rows length"]:
     """The `count` hidden positions of largest confidence; of equal ones the leftmost.
 
     Worked value: confidences 0.5, 0.9, 0.5, 0.7 with the last not hidden, two of them: 0.9 and the
     first 0.5.
     """
-    level = (confidence.double() / SAME).round().masked_fill(~hidden, -torch.inf)
+    if isinstance(confidence, Tensor) and confidence.is_floating_point():
+        confidence = confidence.double()
+    confidence = as_floats("confidence", confidence, shape=(None, None), finite=False)
+    hidden = as_bool_mask("hidden", hidden)
+    if hidden.shape != confidence.shape:
+        raise UserError(
+            f"confidence has shape {tuple(confidence.shape)} and hidden {tuple(hidden.shape)}; "
+            "they must be equal"
+        )
+    count = min(as_count("count", count), hidden.shape[1])
+    level = (confidence / SAME).round().masked_fill(~hidden, -torch.inf)
     first = level.argsort(dim=-1, descending=True, stable=True)[:, :count]
     return torch.zeros_like(hidden).scatter(1, first, True) & hidden
 
@@ -178,24 +232,29 @@ def _random(hidden: Bool[Tensor, "rows length"], count: int, rng: Rng) -> Bool[T
     return now
 
 
-def _check_schedule(
-    tokens: Int[Tensor, "chains length"],
-    hidden: Bool[Tensor, "chains length"],
-    schedule: Sequence[int],
-) -> None:
-    if hidden.shape != tokens.shape:
-        raise ValueError(
-            f"hidden has shape {tuple(hidden.shape)} and tokens {tuple(tokens.shape)}; "
-            "they must be equal: hidden is True where a token is to be filled in"
-        )
-    for count in schedule:
-        check_count("a round of the schedule", count, at_least=1)
-    wrong = torch.nonzero(hidden.sum(-1) != sum(schedule))[:, 0].tolist()
+def _as_schedule(hidden: Bool[Tensor, "chains length"], schedule: Sequence[Count]) -> list[int]:
+    """Whole numbers that add up to what every row hides."""
+    counts = [
+        as_count(f"schedule[{r}]", one, at_least=1, at_most=MAX_POSITIONS)
+        for r, one in enumerate(as_list("schedule", schedule, "whole numbers"))
+    ]
+    wrong = torch.nonzero(hidden.sum(-1) != sum(counts))[:, 0].tolist()
     if wrong:
-        raise ValueError(
-            f"the schedule reveals {sum(schedule)} positions and row {wrong[0]} hides "
+        raise UserError(
+            f"the schedule reveals {sum(counts)} positions and row {wrong[0]} hides "
             f"{int(hidden[wrong[0]].sum())}; even_schedule(hidden, rounds) makes one that fits"
         )
+    return counts
+
+
+def _place(length: int) -> Callable[[int], str]:
+    """Where the k-th law of chains of this length stands."""
+    return lambda k: f"at position {k % length} of chain {k // length}"
+
+
+def _nth(hidden: Bool[Tensor, "chains length"], k: int) -> int:
+    """The place of the k-th hidden position among all positions."""
+    return int(torch.nonzero(hidden.reshape(-1))[k])
 
 
 # ------------------------------------------------------------------ promises

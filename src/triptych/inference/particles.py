@@ -15,6 +15,7 @@ pairs 00, 01, 10, 11 give a 1 with 0, ⅔, ⅔, 1, so P(1) = 7/12, between ½ an
 
 import itertools
 import math
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -25,20 +26,34 @@ from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import check_count, check_probability
+from triptych.core.validation import (
+    Count,
+    Number,
+    as_count,
+    as_end_token,
+    as_probability,
+    as_size,
+    check_can,
+)
+from triptych.inference.answers import probs_after, value_of
 from triptych.inference.best_of_n import branch, values_of_full_prompts
+from triptych.inference.options import as_copies, path_counter
 from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
+
+_Text = tuple[int, ...]
+_FAR = 1e6  # the sum of larger logarithms rounds to more than 1e-10
+_PARTICLES_FOLLOWED = 20  # of two tokens each, they make 2^20 choices
 
 
 def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
-    n: int,
-    ess: float = 0.5,
-    end_token: int | None = None,
+    length: Count,
+    n: Count,
+    ess: Number = 0.5,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
@@ -55,9 +70,9 @@ def sample(
     notes: died; log_normaliser, the logarithm of the mean weight; and smallest_ess, the effective
     sample size at its lowest, of every row.
     """
-    check_count("n", n, at_least=1)
-    check_probability("ess", ess)
+    n, ess = as_copies(n), as_probability("ess", ess)
     run = Run(decoder, verifier, rng, length, end_token, transform, record, probability=False)
+    n = as_copies(n, run.batch)
     log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
     values = torch.zeros_like(log_weights)
     smallest = _effective_size(log_weights)
@@ -108,9 +123,16 @@ def _weigh(
 
 def _effective_size(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, " batch"]:
     """(Σ w)² / Σ w², 0 where all weights are 0. Worked value: weights 1, 1, 2 have 16/6."""
-    shares = log_normalise(log_weights).exp()
+    shares = _normalised(log_weights).exp()
     squares = (shares**2).sum(-1)
     return torch.where(squares > 0, 1 / squares, 0.0)
+
+
+def _normalised(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+    """log_weights less the logarithm of their sum; a row of only -inf stays -inf."""
+    largest = log_weights.amax(-1, keepdim=True)
+    far = torch.isfinite(largest) & (largest.abs() > _FAR)
+    return log_normalise(log_weights - torch.where(far, largest, 0.0))
 
 
 def _resample(
@@ -122,7 +144,7 @@ def _resample(
     """n draws from the particles of each row in `again`, at the mean weight."""
     n = log_weights.shape[1]
     old = cloud.every_row().reshape(-1, n)
-    laws = log_normalise(log_weights[again]).repeat_interleave(n, 0)
+    laws = _normalised(log_weights[again]).repeat_interleave(n, 0)
     picked = cloud.choose(laws, old[again].reshape(-1)).reshape(-1, n)
     parents = old.clone()
     parents[again] = old[again].gather(1, picked)
@@ -144,7 +166,7 @@ def _pick(
     alive, dead = torch.nonzero(~died)[:, 0], torch.nonzero(died)[:, 0]
     picked = torch.zeros_like(run.owner)
     if len(alive):
-        picked[alive] = run.choose(log_normalise(log_weights[alive]), alive)
+        picked[alive] = run.choose(_normalised(log_weights[alive]), alive)
     said = values.gather(1, picked[:, None])[:, 0]
     run.adopt(cloud, run.every_row() * log_weights.shape[1] + picked, alive, said[alive])
     if len(dead):
@@ -154,55 +176,59 @@ def _pick(
 def law(
     lm: NextToken,
     verifier: Value,
-    length: int,
-    n: int,
+    length: Count,
+    n: Count,
     *,
-    ess: float = 0.5,
-    end_token: int | None = None,
+    ess: Number = 0.5,
+    end_token: Count | None = None,
 ) -> dict[tuple[int, ...], float]:
-    """The exact law of `sample` from the empty prompt, by recursion on the particles and their
+    """The exact law of `sample` from the empty prompt, by following the particles and their
     weights: slow and obvious. The probabilities sum to that of not dying."""
+    check_can("lm", lm, "vocab_size", "next_token_log_probs")
+    length, end_token = as_size("length", length), as_end_token(end_token, lm.vocab_size)
+    n = as_count("n", n, at_least=1, at_most=_PARTICLES_FOLLOWED)
+    ess = as_probability("ess", ess)
     found: dict[tuple[int, ...], float] = {}
 
-    def value(x: tuple[int, ...]) -> float:
-        return verifier.log_value(torch.tensor([x])).exp().item() if x else 1.0
-
-    def options(x: tuple[int, ...], weight: float) -> list[tuple[tuple[int, ...], float, float]]:
-        """What a particle can become: itself, its weight, and the probability."""
-        if len(x) == length or weight == 0 or (x and x[-1] == end_token):
+    def options(x: _Text, weight: float) -> list[tuple[_Text, float, float]]:
+        """What a particle can become: itself, its log-weight, and the probability."""
+        if len(x) == length or weight == -math.inf or (x and x[-1] == end_token):
             return [(x, weight, 1.0)]
-        probs = lm.next_token_log_probs(torch.tensor([x]).long().reshape(1, -1))[0].exp().tolist()
-        longer = [(*x, token) for token in range(len(probs))]
-        return [(y, weight * value(y) / value(x), q) for y, q in zip(longer, probs, strict=True)]
+        longer = [((*x, token), q) for token, q in enumerate(probs_after(lm, x)) if q > 0]
+        before = value_of(verifier, x) if x else 0.0
+        return [(y, weight + value_of(verifier, y) - before, q) for y, q in longer]
 
-    def follow(cloud: tuple[tuple[int, ...], ...], weights: tuple[float, ...], mass: float) -> None:
-        """From these particles with these weights, reached with probability `mass`."""
+    paths: list[tuple[tuple[_Text, ...], list[float], float]] = [(((),) * n, [0.0] * n, 1.0)]
+    count_path = path_counter()
+    while paths:
+        cloud, weights, mass = paths.pop()
         choices = [options(x, w) for x, w in zip(cloud, weights, strict=True)]
-        if all(
-            choice == [(x, w, 1.0)] for choice, x, w in zip(choices, cloud, weights, strict=True)
-        ):
-            for x, w in zip(cloud, weights, strict=True):
-                if w > 0:
-                    found[x] = found.get(x, 0.0) + mass * w / sum(weights)
-            return
+        if all(one[0][0] == x for one, x in zip(choices, cloud, strict=True)):  # all have ended
+            for x, share in zip(cloud, _shares(weights), strict=True):
+                if share > 0:
+                    found[x] = found.get(x, 0.0) + mass * share
+            continue
         for after in itertools.product(*choices):
+            count_path()
             moved, weighed, probs = zip(*after, strict=True)
-            reached = mass * math.prod(probs)
-            total = sum(weighed)
-            ended = all(options(x, w)[0][0] == x for x, w in zip(moved, weighed, strict=True))
-            few = total > 0 and total**2 / sum(w * w for w in weighed) < ess * n
-            if ended or not (few or ess == 1.0):
-                follow(moved, weighed, reached)
+            reached, shares = mass * math.prod(probs), _shares(weighed)
+            going = any(options(x, w)[0][0] != x for x, w in zip(moved, weighed, strict=True))
+            few = any(shares) and 1 / sum(w * w for w in shares) < ess * n
+            if not (going and (few or ess == 1.0)):
+                paths.append((moved, list(weighed), reached))
                 continue
+            mean = torch.tensor(weighed, dtype=torch.float64).logsumexp(0).item() - math.log(n)
             for parents in itertools.product(range(n), repeat=n):
-                chance = reached
-                for k in parents:
-                    chance *= weighed[k] / total
+                count_path()
+                chance = reached * math.prod(shares[k] for k in parents)
                 if chance > 0:
-                    follow(tuple(moved[k] for k in parents), (total / n,) * n, chance)
-
-    follow(((),) * n, (1.0,) * n, 1.0)
+                    paths.append((tuple(moved[k] for k in parents), [mean] * n, chance))
     return found
+
+
+def _shares(log_weights: Sequence[float]) -> list[float]:
+    """The weights divided by their sum; all 0 if they are."""
+    return _normalised(torch.tensor([log_weights], dtype=torch.float64))[0].exp().tolist()
 
 
 class _Soft:

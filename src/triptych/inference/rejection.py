@@ -13,41 +13,44 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import check_count
-from triptych.inference.run import Result, Run, log_threshold
+from triptych.core.validation import Count, Number
+from triptych.inference.options import as_limit, log_threshold
+from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
+
+ATTEMPTS = 100_000
+"""Strings drawn for a row where no number is given; of rows whose strings are accepted with
+probability 0.001 one in e^100 is given up."""
 
 
 def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
-    attempts: int | None = None,
-    threshold: float = 0.5,
-    end_token: int | None = None,
+    length: Count,
+    attempts: Count | None = None,
+    threshold: Number = 0.5,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
 ) -> Result:
     """Complete every row with an accepted string; V < threshold is a refusal.
 
-    attempts   strings drawn for a row before it is given up; None never gives up
+    attempts   strings drawn for a row before it is given up; None is `ATTEMPTS`
 
     A refused string is never returned: a row that is given up stands at its prompt and is not
     complete. A prompt of full length is judged once, since it can only be drawn again as it is.
 
     notes: accepted, and the attempts used, of every row.
     """
-    if attempts is not None:
-        check_count("attempts", attempts, at_least=1)
+    most = as_limit("attempts", ATTEMPTS if attempts is None else attempts, at_least=1)
     run = Run(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
     used = torch.zeros_like(run.start)
     accepted = torch.zeros_like(run.start, dtype=torch.bool)
     run.notes |= {"accepted": accepted, "attempts": used}
-    most = torch.iinfo(used.dtype).max if attempts is None else attempts
-    limit = torch.full_like(used, most).masked_fill(run.start >= length, 1)
+    limit = torch.full_like(used, most).masked_fill(run.start >= run.length, 1)
     while (trying := ~accepted & (used < limit)).any():
         if len(growing := torch.nonzero(trying & ~run.finished())[:, 0]):
             run.draw(growing)

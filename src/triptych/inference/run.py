@@ -6,14 +6,13 @@ An algorithm is a function
 
 over a batch of rows that may stand at different lengths. The decoder holds the prompts and is used
 up. A row is finished when it has `length` tokens or has drawn `end_token`; a prompt is never
-finished by what it holds. A `Run` asks the decoder and the verifier, counts what was asked, and
-keeps a trace when told to.
+finished by what it holds. A `Run` asks the decoder and the verifier, refuses answers that are no
+laws and no values, counts what was asked, and keeps a trace when told to.
 """
 
-import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -21,7 +20,17 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Decoder, DecoderValue, Rng, Value, Verifier
-from triptych.inference.transforms import Transform
+from triptych.core.validation import (
+    Count,
+    UserError,
+    as_end_token,
+    as_flag,
+    as_size,
+    check_callable,
+)
+from triptych.inference.answers import HIGHEST_VALUE, check_laws, no_values
+from triptych.inference.options import check_parts
+from triptych.inference.transforms import Transform, of_laws
 
 Action = Literal[
     "draw", "argmax", "accept", "reject", "backtrack", "restart", "choose", "down", "up", "stay"
@@ -116,7 +125,6 @@ class VerifierError(RuntimeError):
         self.prefix, self.partial = prefix, partial
 
 
-@dataclass
 class Run:
     """One generation in progress.
 
@@ -124,41 +132,40 @@ class Run:
     end_token     a row that draws it is finished
     transform     of the model's laws; None leaves them
     probability   the verifier must answer probabilities: log V ≤ 0
+    start         how long the prompt of each row is
     owner         for a fork, the row of the batch that each of its rows works for
     """
 
-    decoder: Decoder
-    verifier: Verifier | None
-    rng: Rng
-    length: int
-    end_token: int | None = None
-    transform: Transform | None = None
-    record: bool = False
-    probability: bool = True
-    start: Tensor = field(init=False)
-    owner: Tensor = field(init=False)
-    ledger: Ledger = field(init=False)
-    trace: list[Event] = field(init=False, default_factory=list)
-    notes: dict[str, Any] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.start = self.decoder.lengths
+    def __init__(
+        self,
+        decoder: Decoder,
+        verifier: Verifier | None,
+        rng: Rng,
+        length: Count,
+        end_token: Count | None = None,
+        transform: Transform | None = None,
+        record: bool = False,
+        probability: bool = True,
+    ) -> None:
+        check_parts(decoder, verifier, rng)
+        if transform is not None:
+            check_callable("transform", transform, "transform(log_probs)")
+        self.decoder, self.verifier, self.rng = decoder, verifier, rng
+        self.transform, self.probability = transform, probability
+        self.record = as_flag("record", record)
+        self.length = as_size("length", length, at_least=0)
+        self.end_token = as_end_token(end_token, decoder.vocab_size)
+        self.start = decoder.lengths
+        if len(self.start) == 0:
+            raise UserError("the decoder has no rows; it must have at least one")
+        longest = int(self.start.max())
+        if self.length < longest:
+            raise UserError(f"length is {self.length}, and a prompt has {longest} tokens already")
         self.owner = torch.arange(len(self.start), device=self.start.device)
         self.ledger = Ledger.empty(len(self.start), self.start.device)
+        self.trace: list[Event] = []
+        self.notes: dict[str, Any] = {}
         self._began = time.perf_counter()
-        if self.length < int(self.start.max()):
-            raise ValueError(
-                f"length is {self.length}, and a prompt has {int(self.start.max())} tokens already"
-            )
-        if self.end_token is not None and not 0 <= self.end_token < self.decoder.vocab_size:
-            raise ValueError(
-                f"end_token is {self.end_token}; tokens are 0 to {self.decoder.vocab_size - 1}"
-            )
-        if self.verifier is not None and not isinstance(self.verifier, Value | DecoderValue):
-            raise TypeError(
-                f"a verifier has log_value(prefix) or decoder_log_value(decoder, rows); "
-                f"{type(self.verifier).__name__} has neither"
-            )
 
     # ------------------------------------------------------------------ where the rows stand
 
@@ -190,8 +197,7 @@ class Run:
 
     def laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
         """The transformed next-token law of each row; one forward pass, no call counted."""
-        log_probs = self.model_laws(rows)
-        return log_probs if self.transform is None else self.transform(log_probs)
+        return self.transformed(self.model_laws(rows), rows)
 
     def model_laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
         """The model's own next-token law of each row; one forward pass, no call counted."""
@@ -199,7 +205,32 @@ class Run:
         log_probs = self.decoder.next_log_probs(rows)
         self.ledger.forward_passes += 1
         self.ledger.generator_seconds += time.perf_counter() - began
+        model = getattr(self.decoder, "lm", self.decoder)
+        self._check_laws(log_probs, rows, type(model).__name__)
         return log_probs
+
+    def transformed(
+        self, log_probs: Float[Tensor, "rows vocab"], rows: Int[Tensor, " rows"]
+    ) -> Float[Tensor, "rows vocab"]:
+        """The transform of the laws of some rows; the laws themselves where there is none."""
+        if self.transform is None:
+            return log_probs
+        if (plain := of_laws(self.transform)) is not None:
+            return plain(log_probs)
+        log_probs = self.transform(log_probs)
+        self._check_laws(log_probs, rows, "the transform")
+        return log_probs
+
+    def _check_laws(self, log_probs: Tensor, rows: Int[Tensor, " rows"], whose: str) -> None:
+        """Every row's law is one; otherwise name the row and its prefix."""
+        decoder = self.decoder
+
+        def at(place: int) -> str:
+            row = rows[place]
+            prefix = decoder.tokens[row, : int(decoder.lengths[row])].tolist()
+            return f"after {prefix} (row {int(self.owner[row])})"
+
+        check_laws(log_probs, (len(rows), decoder.vocab_size), rows.device, whose, at)
 
     def choose(
         self, log_probs: Float[Tensor, "rows outcomes"], rows: Int[Tensor, " rows"]
@@ -309,14 +340,13 @@ class Run:
             ) from error
         finally:
             self.ledger.verifier_seconds += time.perf_counter() - began
-        if not isinstance(values, Tensor) or values.shape != owner.shape:
-            got = tuple(values.shape) if isinstance(values, Tensor) else type(values).__name__
+        if given := no_values(values, owner):
             raise self._failure(
-                f"{name} must answer one number a prefix, {len(owner)} here; it gave {got}",
+                f"{name} must answer one number a prefix, {len(owner)} here; it gave {given}",
                 *(shown(), lengths, owner),
             )
         values = values.double()
-        highest = _ROOM if self.probability else torch.finfo(values.dtype).max
+        highest = _ROOM if self.probability else HIGHEST_VALUE
         if (bad := values.isnan() | (values > highest)).any():
             row = int(bad.nonzero()[0])
             range_ = "log-probabilities, at most 0" if self.probability else "finite or -inf"
@@ -396,10 +426,3 @@ class Run:
             self.finished(),
             dict(self.notes),
         )
-
-
-def log_threshold(threshold: float) -> float:
-    """log of a probability below which a verifier's answer is a refusal."""
-    if not 0 <= threshold <= 1:
-        raise ValueError(f"threshold is {threshold}; it must be a probability")
-    return math.log(threshold) if threshold > 0 else -math.inf

@@ -32,7 +32,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Float, Int, Int16, UInt8
@@ -44,17 +44,27 @@ from triptych.core.randomness import TorchRng
 from triptych.core.samplers import Chain
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import (
-    check_count,
-    check_dimensions,
-    check_floats,
+    Count,
+    Numbers,
+    Tokens,
+    UserError,
+    as_count,
+    as_floats,
+    as_positions,
+    as_size,
+    as_tokens,
+    check_can,
     check_same_device,
-    check_sequences,
-    check_shape,
+    set_fields,
 )
+from triptych.inference.options import check_choice
 
 Scan = Literal["colours", "random"]
 MAX_NEIGHBOURS = 8
 """Beyond this many neighbours of a site, fields are computed and not looked up."""
+MAX_PULL = 1e4
+"""Of |h_i| + Σ_j |J_ij|: the rounding of larger fields would show in the conditionals."""
+MAX_STEPS = 2**24  # of one call
 REDONE = 2.0**-15
 """ε: how often a draw of the tables is redone from 53 bits."""
 _LEVELS = 2**15
@@ -63,12 +73,14 @@ _DRAWS_AT_ONCE = {"cpu": 2**17}  # what stays in the cache of a core
 _DRAWS_ELSEWHERE = 2**26
 
 
-def colours(coupling: Float[Tensor, "sites sites"]) -> list[list[int]]:
+def colours(coupling: Numbers) -> list[list[int]]:
     """Sites in classes without couplings inside, each site in the first class that admits it.
 
     At most (largest number of neighbours) + 1 classes. Worked value: a line 0 - 1 - 2 - 3 has the
     classes [0, 2] and [1, 3]; a triangle needs three.
     """
+    coupling = as_floats("coupling", coupling, shape=(None, None), meaning="[sites, sites]")
+    as_floats("coupling", coupling, shape=(len(coupling),) * 2)
     neighbours = [set(torch.nonzero(row)[:, 0].tolist()) for row in coupling]
     classes: list[list[int]] = []
     for site, near in enumerate(neighbours):
@@ -80,12 +92,18 @@ def colours(coupling: Float[Tensor, "sites sites"]) -> list[list[int]]:
     return classes
 
 
-def split(probs: Float[Tensor, "*batch"]) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch"]]:
+def split(probs: Numbers) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch"]]:
     """T and q with p = (1 - ε) T / 2^15 + ε q, T in 0..2^15 and q in [0, 1], for ε = 2^-15.
 
     T is the largest whole number with (1 - ε) T / 2^15 ≤ p. Worked values: p = 0 gives T = q = 0;
     p = 1 gives T = 2^15, q = 1; p = ½ gives T = 2^14 and q = (½ - (1 - ε) / 2) / ε = ½.
     """
+    probs = as_floats("probs", probs)
+    if ((probs < 0) | (probs > 1)).any():
+        raise UserError(
+            f"probs holds {probs.min().item():g} to {probs.max().item():g}; they must be "
+            "probabilities, between 0 and 1"
+        )
     whole = (probs * (_LEVELS / (1 - REDONE))).floor().clamp(max=_LEVELS)
     rest = (probs - (1 - REDONE) * whole / _LEVELS) / REDONE
     return whole.long(), rest.clamp(0.0, 1.0)
@@ -135,17 +153,23 @@ class SpinGibbs:
     field: Float[Tensor, " sites"]
 
     def __post_init__(self) -> None:
-        check_dimensions("field", self.field, 1, "[sites]")
-        check_count("the number of sites", self.sites, at_least=1)
-        because = f"a system with {self.sites} field values"
-        check_shape("coupling", self.coupling, (self.sites, self.sites), because)
-        check_floats("coupling", self.coupling)
-        check_floats("field", self.field)
-        check_same_device(coupling=self.coupling, field=self.field)
-        if self.coupling.diagonal().any() or not torch.equal(self.coupling, self.coupling.T):
-            raise ValueError(
+        field = as_floats("field", self.field, shape=(None,), meaning="[sites]")
+        sites = as_size("the number of sites of the field", len(field))
+        meaning = f"{(sites, sites)}: a system with {sites} field values"
+        coupling = as_floats("coupling", self.coupling, shape=(sites, sites), meaning=meaning)
+        check_same_device(coupling=coupling, field=field)
+        set_fields(self, coupling=coupling, field=field)
+        if coupling.diagonal().any() or not torch.equal(coupling, coupling.T):
+            raise UserError(
                 "coupling must be symmetric with a zero diagonal: conditionals of any other matrix "
                 "belong to no common law"
+            )
+        pull = field.abs() + coupling.abs().sum(-1)
+        if not (pull <= MAX_PULL).all():
+            site = int(pull.argmax())
+            raise UserError(
+                f"at site {site} |h| + Σ |J| is {pull[site].item():.4g}; it must be at most "
+                f"{MAX_PULL:g}, since float64 cannot tell larger fields apart"
             )
 
     def __repr__(self) -> str:
@@ -172,77 +196,86 @@ class SpinGibbs:
     # ------------------------------------------------------------------ through the door
 
     def conditional_log_probs(
-        self, tokens: Int[Tensor, "chains sites"], at: Sequence[int]
+        self, tokens: Tokens, at: Sequence[Count]
     ) -> Float[Tensor, "chains at 2"]:
         """log p(x_i = · | the others) for every i in `at`."""
-        check_sequences(tokens, 2, self.sites)
+        return self._conditionals(self._as_spins(tokens), as_positions("at", at, self.sites))
+
+    def _conditionals(
+        self, tokens: Int[Tensor, "chains sites"], at: list[int]
+    ) -> Float[Tensor, "chains at 2"]:
         spins = (2 * tokens - 1).double()
         log_odds = 2 * (self.field[at] + spins @ self.coupling[:, at])
         return torch.nn.functional.logsigmoid(torch.stack([-log_odds, log_odds], dim=-1))
 
-    def step(
-        self, tokens: Int[Tensor, "chains sites"], block: Sequence[int], rng: Rng
+    def step(self, tokens: Tokens, block: Sequence[Count], rng: Rng) -> Int[Tensor, "chains sites"]:
+        """The tokens with one class, or a part of it, redrawn given all others."""
+        check_can("rng", rng, "categorical")
+        at = as_positions("block", block, self.sites)
+        if self.coupling[at][:, at].any():
+            raise UserError(f"block {at} has couplings inside; `classes` are blocks without any")
+        return self._step(self._as_spins(tokens), at, rng).to(_dtype(tokens))
+
+    def _step(
+        self, tokens: Int[Tensor, "chains sites"], block: list[int], rng: Rng
     ) -> Int[Tensor, "chains sites"]:
-        """The tokens with one class redrawn given all others."""
         after = tokens.clone()
-        after[:, block] = rng.categorical(self.conditional_log_probs(tokens, block)).to(after)
+        after[:, block] = rng.categorical(self._conditionals(tokens, block)).to(after)
         return after
 
     def sweep(
-        self,
-        tokens: Int[Tensor, "chains sites"],
-        *,
-        sweeps: int,
-        rng: Rng,
-        scan: Scan = "colours",
+        self, tokens: Tokens, *, sweeps: Count, rng: Rng, scan: Scan = "colours"
     ) -> Int[Tensor, "chains sites"]:
         """The tokens after `sweeps` times as many steps as there are colours.
 
         `scan`: the colours in order, which leaves p invariant, or at each step one drawn uniformly,
         for all chains together, which is reversible too.
         """
-        check_sequences(tokens, 2, self.sites)
-        check_count("sweeps", sweeps, at_least=0)
-        for number in range(sweeps * len(self.classes)):
+        spins, steps = self._as_spins(tokens), self._as_steps(sweeps)
+        check_can("rng", rng, "categorical")
+        check_choice("scan", scan, get_args(Scan))
+        for number in range(steps):
             place = number % len(self.classes)
-            if _is_random(scan):
+            if scan == "random":
                 uniform = torch.full((1, len(self.classes)), -math.log(len(self.classes)))
                 place = int(rng.categorical(uniform.double().to(self.device)))
-            tokens = self.step(tokens, self.classes[place], rng)
-        return tokens
+            spins = self._step(spins, self.classes[place], rng)
+        return spins.to(_dtype(tokens))
+
+    def _as_spins(self, tokens: Tokens) -> Int[Tensor, "chains sites"]:
+        return as_tokens(tokens, 2, length=self.sites, device=self.device)
+
+    def _as_steps(self, sweeps: Count) -> int:
+        count = len(self.classes)
+        return as_count("sweeps", sweeps, at_most=MAX_STEPS // count) * count
 
     # ------------------------------------------------------------------ many chains
 
     def fast_sweep(
-        self,
-        tokens: Int[Tensor, "chains sites"],
-        *,
-        sweeps: int,
-        rng: TorchRng,
-        scan: Scan = "colours",
+        self, tokens: Tokens, *, sweeps: Count, rng: TorchRng, scan: Scan = "colours"
     ) -> Int[Tensor, "chains sites"]:
         """What `sweep` returns, in law; the stream is drawn from `rng.generator`.
 
         Chains are independent, but for the colours of a random scan, which they share.
         """
-        check_sequences(tokens, 2, self.sites)
-        check_count("sweeps", sweeps, at_least=0)
-        check_same_device(coupling=self.coupling, tokens=tokens)
+        spins, steps = self._as_spins(tokens), self._as_steps(sweeps)
+        check_choice("scan", scan, get_args(Scan))
+        check_can("rng", rng, "generator", "device")
         if rng.device.type != self.device.type:
-            raise ValueError(
+            raise UserError(
                 f"this rng draws on {rng.device} and the spins are on {self.device}; "
                 f"make TorchRng(seed, device={str(self.device)!r})"
             )
         count = len(self.classes)
-        order = [number % count for number in range(sweeps * count)]
-        if _is_random(scan):
-            size, generator = (sweeps * count,), rng.generator
+        order = [number % count for number in range(steps)]
+        if scan == "random":
+            size, generator = (steps,), rng.generator
             order = torch.randint(count, size, generator=generator, device=rng.device).tolist()
         most = _DRAWS_AT_ONCE.get(self.device.type, _DRAWS_ELSEWHERE)
-        parts = math.ceil(len(tokens) * max(map(len, self.classes)) / most)
+        parts = math.ceil(len(spins) * max(map(len, self.classes)) / most)
         run = self._by_tables if self.tabulated else self._by_fields
-        after = [run(part, order, rng.generator) for part in tokens.chunk(max(1, parts))]
-        return torch.cat(after).to(tokens)
+        after = [run(part, order, rng.generator) for part in spins.chunk(max(1, parts))]
+        return torch.cat(after).to(_dtype(tokens))
 
     @cached_property
     def _order(self) -> Int[Tensor, " sites"]:
@@ -335,6 +368,11 @@ class SpinGibbs:
         return (spins > 0).to(torch.uint8).T[:, torch.argsort(self._order)]
 
 
+def _dtype(tokens: Tokens) -> torch.dtype:
+    """Chains keep the type of their tokens, which may be small to save memory."""
+    return tokens.dtype if isinstance(tokens, Tensor) else torch.long
+
+
 def _redone(steps: int, draws: int, generator: torch.Generator) -> list[Int[Tensor, " lanes"]]:
     """Which draws of each step are redone: each with probability ε, so the gaps are geometric."""
     last, found = -1, [torch.zeros(0, dtype=torch.long, device=generator.device)]
@@ -350,12 +388,6 @@ def _redone(steps: int, draws: int, generator: torch.Generator) -> list[Int[Tens
     every = every[every < steps * draws]
     counts = torch.bincount(every // max(1, draws), minlength=steps).tolist()
     return list((every % max(1, draws)).split(counts)) if steps else []
-
-
-def _is_random(scan: str) -> bool:
-    if scan not in ("colours", "random"):
-        raise ValueError(f"scan is {scan!r}; it must be 'colours' or 'random'")
-    return scan == "random"
 
 
 # ---------------------------------------------------------------------- the promise

@@ -7,7 +7,7 @@ these, which is *not* p restricted to the accepted strings. Worked value: for un
 strings with some 0, 1^(D-1) 0 gets 2^-(D-1) and every other string 2^-D [li, Proposition 3.1.2].
 """
 
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,22 +18,28 @@ from triptych.core.logspace import log1mexp, log_normalise
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import check_count
-from triptych.inference.run import Result, Run, log_threshold
+from triptych.core.validation import Count, Number, UserError
+from triptych.inference.answers import values_of
+from triptych.inference.options import as_limit, check_choice, check_table, log_threshold
+from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
 
 Accept = Literal["threshold", "value"]
+
+TRIES = 100_000
+"""Draws of one token where no number is given; of tokens that are accepted with probability 0.001
+one in e^100 is given up."""
 
 
 def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
+    length: Count,
     accept: Accept = "threshold",
-    threshold: float = 0.5,
-    tries: int | None = None,
-    end_token: int | None = None,
+    threshold: Number = 0.5,
+    tries: Count | None = None,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
@@ -41,16 +47,15 @@ def sample(
     """Complete every row, every draw one call of the generator.
 
     accept   "threshold" keeps a token if V ≥ threshold, "value" with probability V
-    tries    draws of one token before the row is given up; None never gives up
+    tries    draws of one token before the row is given up; None is `TRIES`
 
     A redraw is one more call, but no forward pass: the law at the prefix is known. A row that is
     given up keeps the tokens that were accepted and is not complete.
 
-    notes: gave_up, of every row.
+    notes: gave_up, of every row: one of its tokens was refused `tries` times in a row.
     """
-    if tries is not None:
-        check_count("tries", tries, at_least=1)
-    _check_accept(accept)
+    most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
+    check_choice("accept", accept, get_args(Accept))
     run = Run(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
     size = (run.batch, decoder.vocab_size)
@@ -72,8 +77,7 @@ def sample(
         failures[refused] += 1
         if len(refused):
             run.erase(torch.ones_like(refused), refused, None)
-        if tries is not None:
-            gave_up |= failures >= tries
+        gave_up |= failures >= most
     return run.result()
 
 
@@ -85,13 +89,8 @@ def _kept(
     return run.choose(torch.stack([log1mexp(log_keep), log_keep], -1), rows) == 1
 
 
-def _check_accept(accept: str) -> None:
-    if accept not in ("threshold", "value"):
-        raise ValueError(f'accept is {accept!r}; it must be "threshold" or "value"')
-
-
 def law(
-    lm: Table, verifier: Value, *, accept: Accept = "threshold", threshold: float = 0.5
+    lm: Table, verifier: Value, *, accept: Accept = "threshold", threshold: Number = 0.5
 ) -> Table:
     """The exact law of `sample` without a limit on tries, from the empty prompt.
 
@@ -101,12 +100,13 @@ def law(
     `sample` needs it divided: V is its probability to keep a token, and it refuses one above 1.
     Worked value: one fair bit and V = 1, 2 or ½, 1 give ⅓, ⅔; `sample` takes ½, 1 alone.
     """
-    _check_accept(accept)
+    check_table(lm)
+    check_choice("accept", accept, get_args(Accept))
     smallest = log_threshold(threshold)
     total = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log q of each prefix
     for t in range(1, lm.length + 1):
         prefixes = all_sequences(lm.vocab_size, t, lm.device)
-        value = verifier.log_value(prefixes).double()
+        value = values_of(verifier, prefixes)
         if accept == "threshold":
             value = torch.where(value >= smallest, 0.0, -torch.inf).double()
         # p(x_<t) cancels in the ratio, so the mass of the whole prefix may stand for p(x_t | x_<t)
@@ -115,7 +115,7 @@ def law(
         stuck = torch.isneginf(step).all(-1) & ~torch.isneginf(total)
         if stuck.any():
             where = all_sequences(lm.vocab_size, t - 1, lm.device)[stuck.nonzero()[0, 0]].tolist()
-            raise ValueError(
+            raise UserError(
                 f"the prefix {where} is reached and every token after it is refused, so the "
                 "sampler never stops; a process verifier would have refused the prefix"
             )

@@ -4,66 +4,117 @@ A transform maps normalised log-probabilities to normalised log-probabilities, s
 model is a model again and every algorithm takes it in the model's place:
 
     sample(decoder, verifier, ..., transform=compose(temperature(0.7), nucleus(0.9)), rng=rng)
+
+Any function of that kind will do; what it answers is checked.
 """
 
+import functools
+import sys
 from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.core.validation import check_count
+from triptych.core.validation import (
+    Count,
+    Number,
+    Numbers,
+    UserError,
+    as_count,
+    as_floats,
+    as_number,
+    as_probability,
+    check_callable,
+)
+from triptych.inference.answers import check_laws
 
 Transform = Callable[[Float[Tensor, "rows vocab"]], Float[Tensor, "rows vocab"]]
 
+_ORDINARY = (1e-3, 1e30)  # where log p / T and T itself are far from the ends of float32
 
-def temperature(degree: float) -> Transform:
-    """p(x)^(1/T), normalised; T = 0 is argmax.
 
-    Worked value: (¾, ¼) at T = ½ becomes (9/10, 1/10).
+def keeping_laws(apply: Transform) -> Transform:
+    """A transform that makes a law of every law: what it is given is checked, not its answer.
+
+    `of_laws` of it is `apply` itself, for laws that were checked before.
     """
-    if not degree >= 0:
-        raise ValueError(f"a temperature of {degree} makes no sense; it must be at least 0")
+    check_callable("apply", apply, "apply(log_probs)")
+
+    @functools.wraps(apply)
+    def transform(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
+        return apply(_as_laws(log_probs))
+
+    setattr(transform, "of_laws", apply)  # noqa: B010, functions have no such attribute declared
+    return transform
+
+
+def of_laws(transform: Transform) -> Transform | None:
+    """The same transform without checks, if it is known to make a law of every law."""
+    return getattr(transform, "of_laws", None)
+
+
+def temperature(degree: Number) -> Transform:
+    """p(x)^(1/T), normalised; T = 0 is argmax, T = ∞ is uniform where p is not 0.
+
+    Worked value: (¾, ¼) at T = ½ becomes (9/10, 1/10). As T falls towards 0 the likeliest tokens
+    share all mass, (½, ½, 0) from (2/5, 2/5, 1/5); T = 0 itself gives it to the first of them.
+    """
+    degree = as_number("the degree of a temperature", degree, at_least=0, finite=False)
     if degree == 0:
         return argmax
-    return lambda log_probs: (log_probs / degree).log_softmax(-1)
+    if _ORDINARY[0] <= degree <= _ORDINARY[1]:
+        return keeping_laws(lambda log_probs: (log_probs / degree).log_softmax(-1))
+    divisor = max(degree, sys.float_info.min)  # smaller ones may count as 0; the limit is the same
+
+    def extreme(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        # 0 for the likeliest tokens whatever T is; a zero stays one, where -inf / inf is nan.
+        below = (log_probs - log_probs.amax(-1, keepdim=True)).double() / divisor
+        return (
+            below.masked_fill(torch.isneginf(log_probs), -torch.inf).log_softmax(-1).to(log_probs)
+        )
+
+    return keeping_laws(extreme)
 
 
-def top_k(k: int) -> Transform:
+def top_k(k: Count) -> Transform:
     """Keep the k likeliest tokens; ties go to the smaller id."""
-    check_count("k", k, at_least=1)
+    most = as_count("k", k, at_least=1)
 
-    def keep(log_probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
         order = log_probs.argsort(dim=-1, descending=True, stable=True)
-        return _kept(log_probs, order, torch.arange(log_probs.shape[-1], device=order.device) < k)
+        vocab = log_probs.shape[-1]
+        return _kept(log_probs, order, torch.arange(vocab, device=order.device) < min(most, vocab))
 
-    return keep
+    return keeping_laws(keep)
 
 
-def nucleus(p: float) -> Transform:
+def nucleus(p: Number) -> Transform:
     """Keep the likeliest tokens until their sum reaches p; the one that crosses p is kept too.
 
     p = 1 keeps everything and p = 0 is argmax. Worked value: of (½, 3/10, 1/5), p = 0.6 keeps the
     first two, which become (5/8, 3/8).
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"nucleus(p) needs p between 0 and 1, not {p}")
+    p = as_probability("p", p)
     if p == 0:
         return argmax
     if p == 1:
-        return lambda log_probs: log_probs
+        return keeping_laws(lambda log_probs: log_probs)
 
-    def keep(log_probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+    def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
         order = log_probs.argsort(dim=-1, descending=True, stable=True)
         probs = log_probs.gather(-1, order).exp()
         before = probs.cumsum(-1) - probs  # mass of the likelier ones
         # Sums such as 0.1 + 0.2 round: a set that reaches p to 12 digits has reached it.
-        return _kept(log_probs, order, before < p - 1e-12)
+        kept = before < p - 1e-12
+        kept[..., 0] = True  # the likeliest crosses every p that is smaller than this slack
+        return _kept(log_probs, order, kept)
 
-    return keep
+    return keeping_laws(keep)
 
 
-def argmax(log_probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+@keeping_laws
+def argmax(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
     """All mass on the likeliest token, the smallest id among equals."""
     best = log_probs.argmax(-1, keepdim=True)
     return torch.full_like(log_probs, -torch.inf).scatter(-1, best, 0.0)
@@ -71,18 +122,35 @@ def argmax(log_probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"
 
 def compose(*transforms: Transform) -> Transform:
     """One transform after the other, the first one first."""
+    for number, transform in enumerate(transforms):
+        check_callable(f"transforms[{number}]", transform, "transform(log_probs)")
+    plain = [one for one in map(of_laws, transforms) if one is not None]
+    keeping = len(plain) == len(transforms)
 
-    def every(log_probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
-        for transform in transforms:
+    def every(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        for transform in plain if keeping else transforms:
             log_probs = transform(log_probs)
         return log_probs
 
-    return every
+    return keeping_laws(every) if keeping else every
+
+
+def _as_laws(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
+    """Log-probabilities of any precision; lists and arrays become a tensor."""
+    if not isinstance(log_probs, Tensor) or not log_probs.is_floating_point():
+        log_probs = as_floats("log_probs", log_probs, finite=False)
+    if log_probs.ndim == 0 or log_probs.shape[-1] == 0:
+        raise UserError(
+            f"log_probs has shape {tuple(log_probs.shape)}; it needs one column for every token"
+        )
+    shape, device = tuple(log_probs.shape), log_probs.device
+    check_laws(log_probs, shape, device, "log_probs", lambda row: f"in row {row}")
+    return log_probs
 
 
 def _kept(
-    log_probs: Float[Tensor, "rows vocab"], order: Tensor, keep: Tensor
-) -> Float[Tensor, "rows vocab"]:
+    log_probs: Float[Tensor, "*rows vocab"], order: Tensor, keep: Tensor
+) -> Float[Tensor, "*rows vocab"]:
     """The tokens whose rank is kept, normalised."""
     chosen = torch.zeros_like(log_probs, dtype=torch.bool)
     chosen.scatter_(-1, order, keep.expand_as(order))

@@ -25,28 +25,44 @@ from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
 from triptych.core.randomness import exact_transition_matrix
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
-from triptych.core.validation import check_count
+from triptych.core.validation import (
+    Count,
+    Prefix,
+    UserError,
+    as_count,
+    as_flag,
+    as_list,
+    as_size,
+    as_tokens,
+    check_can,
+)
+from triptych.inference.answers import check_laws, values_of
+from triptych.inference.options import as_limit, check_choice, check_table
 from triptych.inference.run import Result, Run
 from triptych.inference.transforms import Transform
 from triptych.inference.visited import VisitedTree
 
 Node = tuple[int, ...]
 Returned = Literal["leaf", "last", "uniform"]
+MAX_LISTED = 2**22
+"""Tokens of all nodes of a tree that is listed."""
+MAX_BUDGETS = 2**27
+"""Rows times steps, where the number of steps is drawn from a table."""
 
 
 def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: int,
-    steps: int,
+    length: Count,
+    steps: Count,
     returns: Returned = "leaf",
-    restarts: int = 0,
+    restarts: Count = 0,
     outcome: Value | None = None,
     lazy: bool = True,
     remember: bool = True,
     share: bool = False,
-    end_token: int | None = None,
+    end_token: Count | None = None,
     transform: Transform | None = None,
     record: bool = False,
     rng: Rng,
@@ -67,13 +83,19 @@ def sample(
     (the most of the model's mass that the transform took away at a visited node of the row).
     A row whose walk never returned a leaf has complete = False.
     """
-    check_count("steps", steps, at_least=1)
-    check_count("restarts", restarts, at_least=0)
-    if returns not in get_args(Returned):
-        raise ValueError(
-            f"returns is {returns!r}; it must be one of {', '.join(get_args(Returned))}"
-        )
+    steps = as_limit("steps", steps, at_least=1)
+    restarts = as_limit("restarts", restarts, at_least=0)
+    check_choice("returns", returns, get_args(Returned))
+    lazy, remember = as_flag("lazy", lazy), as_flag("remember", remember)
+    share = as_flag("share", share)
+    if outcome is not None:
+        check_can("outcome", outcome, "log_value")
     run = Run(decoder, verifier, rng, length, end_token, transform, record, probability=False)
+    if returns == "uniform" and steps * run.batch > MAX_BUDGETS:
+        raise UserError(
+            f"steps is {steps} and there are {run.batch} rows; returns='uniform' draws from a "
+            f"table of their product, which must be at most {MAX_BUDGETS}"
+        )
     walk = _Walk(run, outcome, remember=remember, share=share)
     taken = torch.zeros_like(run.start)  # steps of this attempt
     total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
@@ -213,9 +235,8 @@ class _Walk:
             return
         whole = self.run.model_laws(rows)
         self.run.count("generator_calls", rows)
-        log_probs = whole
+        log_probs = self.run.transformed(whole, rows)
         if self.run.transform is not None:
-            log_probs = self.run.transform(whole)
             cut = whole.exp().masked_fill(log_probs > -torch.inf, 0.0).sum(-1)
             self.cut_mass[rows] = torch.maximum(self.cut_mass[rows], cut.double())
         self.tree.look_into(nodes, log_probs.double(), self._child_values(rows, log_probs))
@@ -241,34 +262,51 @@ class _Walk:
 
 
 def move_log_weights(
-    prefix: Int[Tensor, "1 t"], lm: NextToken, value: Value, length: int
+    prefix: Prefix, lm: NextToken, value: Value, length: Count
 ) -> Float[Tensor, " moves"]:
     """log-weights of [parent, child 0, …, child vocab-1], -inf for a move that is absent."""
+    check_can("lm", lm, "vocab_size", "next_token_log_probs")
+    vocab, length = lm.vocab_size, as_size("length", length, at_least=0)
+    prefix = as_tokens(prefix, vocab, name="prefix")
     t = prefix.shape[1]
-    parent = value.log_value(prefix)
+    if len(prefix) != 1 or t > length:
+        raise UserError(
+            f"prefix has shape {tuple(prefix.shape)}; it must be one row of at most {length} tokens"
+        )
+    parent = values_of(value, prefix)
     if t == 0:
         parent = torch.full_like(parent, -torch.inf)
     if t == length:
-        children = torch.full((lm.vocab_size,), -torch.inf, dtype=parent.dtype)
+        children = parent.new_full((vocab,), -torch.inf)
     else:
-        tokens = torch.arange(lm.vocab_size, device=prefix.device)[:, None]
-        below = torch.cat([prefix.expand(lm.vocab_size, t), tokens], dim=1)
-        children = lm.next_token_log_probs(prefix)[0] + value.log_value(below)
+        tokens = torch.arange(vocab, device=prefix.device)[:, None]
+        below = torch.cat([prefix.expand(vocab, t), tokens], dim=1)
+        law, name = lm.next_token_log_probs(prefix), type(lm).__name__
+        check_laws(law, (1, vocab), prefix.device, name, lambda _: f"after {prefix[0].tolist()}")
+        children = law[0] + values_of(value, below)
     return torch.cat([parent, children])
 
 
 def step(
-    prefix: Int[Tensor, "1 t"],
+    prefix: Prefix,
     lm: NextToken,
     value: Value,
-    length: int,
+    length: Count,
     rng: Rng,
     *,
     lazy: bool = True,
 ) -> Int[Tensor, "1 s"]:
     """One move of the walk."""
+    lazy = as_flag("lazy", lazy)
+    check_can("rng", rng, "categorical")
     weights = move_log_weights(prefix, lm, value, length)
-    moves = weights - weights.logsumexp(0)
+    prefix = as_tokens(prefix, lm.vocab_size, name="prefix")
+    total = weights.logsumexp(0)
+    if torch.isneginf(total):
+        raise UserError(
+            f"the walk cannot leave {prefix[0].tolist()}: nothing there has a positive value"
+        )
+    moves = weights - total
     if lazy:
         half = torch.tensor(0.5, dtype=moves.dtype).log()
         moves = torch.cat([half[None], moves + half])
@@ -280,8 +318,15 @@ def step(
     return torch.cat([prefix, torch.tensor([[move - 1]], device=prefix.device)], dim=1)
 
 
-def nodes(vocab_size: int, length: int) -> list[Node]:
+def nodes(vocab_size: Count, length: Count) -> list[Node]:
     """Every prefix, the root first, the leaves last."""
+    vocab_size, length = as_size("vocab_size", vocab_size), as_size("length", length, at_least=0)
+    deep = length > 2**11  # 2^22 tokens even with a vocabulary of one
+    if deep or sum(max(1, t) * vocab_size**t for t in range(length + 1)) > MAX_LISTED:
+        raise UserError(
+            f"the tree of {vocab_size}^{length} strings is too large to list; its nodes may have "
+            f"{MAX_LISTED} tokens, all together"
+        )
     return [
         node for t in range(length + 1) for node in itertools.product(range(vocab_size), repeat=t)
     ]
@@ -289,20 +334,21 @@ def nodes(vocab_size: int, length: int) -> list[Node]:
 
 def stationary_weights(lm: Table, value: Value) -> dict[Node, float]:
     """π(x) up to a constant: the conductance of all edges at x."""
+    check_table(lm)
     weights = {}
     for node in nodes(lm.vocab_size, lm.length):
         prefix = torch.tensor(node, dtype=torch.long).reshape(1, -1)
-        mass = lm.log_probs.reshape(lm.vocab_size ** len(node), -1).logsumexp(-1).exp()
+        mass = lm.log_probs.reshape(lm.vocab_size ** len(node), -1).logsumexp(-1)
         rank = int(sum(x * lm.vocab_size**i for i, x in enumerate(reversed(node))))
-        moves = move_log_weights(prefix, lm, value, lm.length).exp().sum()
-        weights[node] = float(mass[rank] * moves)
+        moves = move_log_weights(prefix, lm, value, lm.length).logsumexp(0)
+        weights[node] = float((mass[rank] + moves).exp())
     return weights
 
 
-def walk_step(node: Node, lm: NextToken, value: Value, length: int, rng: Rng) -> Node:
+def walk_step(node: Node, lm: NextToken, value: Value, length: Count, rng: Rng) -> Node:
     """`step` on a node written as a tuple, for enumeration."""
-    prefix = torch.tensor(node, dtype=torch.long).reshape(1, -1)
-    return tuple(step(prefix, lm, value, length, rng)[0].tolist())
+    tokens = [as_count("a token of the node", token) for token in as_list("node", node, "tokens")]
+    return tuple(step([tokens], lm, value, length, rng)[0].tolist())
 
 
 class _Arbitrary:

@@ -22,21 +22,86 @@ from torch import Tensor
 
 from triptych.core.protocols import NextToken, Value
 from triptych.core.table import Table, places
-from triptych.core.validation import check_tokens
+from triptych.core.validation import (
+    Count,
+    Prefix,
+    UserError,
+    as_end_token,
+    as_integers,
+    as_size,
+    as_tokens,
+    check_callable,
+    check_can,
+    set_fields,
+)
 from triptych.structures.dyck import Dyck
 
+LAW_TOLERANCE = 1e-4  # of a sum of probabilities, as `rng.categorical` has it
 _REMEMBERED = 1_000_000  # prefixes whose value is kept
 
 
 def finished(
-    prefix: Int[Tensor, "batch t"], length: int | None, end_token: int | None = None
+    prefix: Prefix, length: Count | None, end_token: Count | None = None
 ) -> Bool[Tensor, " batch"]:
     """Which prefixes are full strings: of `length` tokens, or with the end token last."""
+    prefix = as_integers("prefix", prefix, dimensions=2)
+    length, end_token = as_ends(length, end_token, at_least=0)
     t = prefix.shape[1]
     full = torch.full(
         (len(prefix),), length is not None and t >= length, dtype=torch.bool, device=prefix.device
     )
     return full if end_token is None or t == 0 else full | (prefix[:, -1] == end_token)
+
+
+def as_ends(
+    length: Count | None, end_token: Count | None, *, at_least: int = 1
+) -> tuple[int | None, int | None]:
+    """Where strings are over: after so many tokens, after a token, or nowhere."""
+    full = None if length is None else as_size("length", length, at_least=at_least)
+    return full, as_end_token(end_token)
+
+
+def values_of(value: Value, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    """What another verifier says of each prefix: a finite number or -inf, as float64."""
+    values, name = value.log_value(prefix), type(value).__name__
+    if not isinstance(values, Tensor) or values.shape != (len(prefix),) or values.is_complex():
+        raise UserError(
+            f"{name} answered {_described(values)}; it must answer one number a prefix, "
+            f"{len(prefix)} here"
+        )
+    values = values.double()
+    if (bad := values.isnan() | (values == torch.inf)).any():
+        row = int(bad.nonzero()[0])
+        raise UserError(
+            f"{name} says log V = {values[row].item()} of {prefix[row].tolist()}; values must be "
+            "finite or -inf"
+        )
+    return values
+
+
+def check_laws(
+    log_probs: Tensor, shape: tuple[int, int], whose: str, at: Callable[[int], str]
+) -> None:
+    """`log_probs` has this shape and its rows are laws; `at(row)` says where a row stands."""
+    if not isinstance(log_probs, Tensor) or log_probs.shape != shape:
+        raise UserError(
+            f"{whose} answered {_described(log_probs)}; it must answer log-probabilities of shape "
+            f"{shape}, one column a token"
+        )
+    total = log_probs.double().exp().sum(-1)
+    if (bad := ~((total - 1).abs() < LAW_TOLERANCE)).any():  # written so that nan is bad
+        row = int(bad.nonzero()[0])
+        raise UserError(
+            f"{whose} gives no law {at(row)}: the exponentials sum to {total[row].item():.6g}; "
+            "they must be log-probabilities, whose exponentials sum to 1 (log_softmax(-1) makes "
+            "them)"
+        )
+
+
+def _described(answer: object) -> str:
+    if not isinstance(answer, Tensor):
+        return f"a {type(answer).__name__}"
+    return f"{answer.dtype} of shape {tuple(answer.shape)}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,11 +118,18 @@ class ExactValue:
     table: Table
     outcome: Value
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
-        vocab, t = self.table.vocab_size, prefix.shape[1]
-        check_tokens(prefix, vocab)
+    def __post_init__(self) -> None:
+        if not isinstance(self.table, Table):
+            name = type(self.table).__name__
+            raise UserError(f"table is a {name}; it must be a Table: Table.of(density) makes one")
+        check_can("outcome", self.outcome, "log_value")
+
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        vocab = self.table.vocab_size
+        prefix = as_tokens(prefix, vocab, name="prefix", device=self.table.device)
+        t = prefix.shape[1]
         if t > self.table.length:
-            raise ValueError(f"the prefix has {t} tokens; this table's have {self.table.length}")
+            raise UserError(f"the prefix has {t} tokens; this table's have {self.table.length}")
         rank = (prefix * places(vocab, t, prefix.device)).sum(-1)
         joint = self._log_tilted.reshape(vocab**t, -1).logsumexp(-1)[rank]
         marginal = self.table.log_probs.reshape(vocab**t, -1).logsumexp(-1)[rank]
@@ -66,7 +138,7 @@ class ExactValue:
     @cached_property
     def _log_tilted(self) -> Float[Tensor, " count"]:
         """log p(x) τ(x) of every string."""
-        return self.table.log_probs + self.outcome.log_value(self.table.sequences)
+        return self.table.log_probs + values_of(self.outcome, self.table.sequences)
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,15 +158,17 @@ class RatioValue:
     _known: dict[tuple[int, ...], float] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        for name, lm in (("model", self.model), ("target", self.target)):
+            check_can(name, lm, "vocab_size", "next_token_log_probs")
         if self.model.vocab_size != self.target.vocab_size:
-            raise ValueError(
+            raise UserError(
                 f"the model has {self.model.vocab_size} tokens and the target "
                 f"{self.target.vocab_size}; a ratio needs laws on the same strings"
             )
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         """log q(x_≤t) - log p(x_≤t)."""
-        check_tokens(prefix, self.model.vocab_size)
+        prefix = as_tokens(prefix, self.model.vocab_size, name="prefix")
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         self._known[()] = 0.0
@@ -123,12 +197,12 @@ class RatioValue:
         place = {parent: k for k, parent in enumerate(one_of)}
         of = [place[keys[i][:-1]] for i in live]
         parents, token = rows[list(one_of.values()), :-1], rows[live, -1]
-        log_q = self.target.next_token_log_probs(parents)[of, token].tolist()
-        log_p = self.model.next_token_log_probs(parents)[of, token].tolist()
+        log_q = _laws_of(self.target, parents)[of, token].tolist()
+        log_p = _laws_of(self.model, parents)[of, token].tolist()
         for i, q, p in zip(live, log_q, log_p, strict=True):
             if q > -math.inf and p == -math.inf:
                 self._known.clear()
-                raise ValueError(
+                raise UserError(
                     f"the target writes {list(keys[i])} and the model never does, so q/p is no "
                     "number there; give a model that writes all that the target can"
                 )
@@ -149,7 +223,11 @@ class DyckVerifier:
 
     dyck: Dyck
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def __post_init__(self) -> None:
+        check_can("dyck", self.dyck, "vocab_size", "length", "log_value")
+
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
         known = ((prefix >= 0) & (prefix < self.dyck.vocab_size)).all(1)
         known &= prefix.shape[1] <= self.dyck.length
         values = torch.full((len(prefix),), -torch.inf, dtype=torch.float64, device=prefix.device)
@@ -167,7 +245,11 @@ class Rule:
 
     function: Callable[[list[int]], bool | float]
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def __post_init__(self) -> None:
+        check_callable("function", self.function, "function(list of tokens)")
+
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
         values = [self._asked(row) for row in prefix.tolist()]
         return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
 
@@ -177,9 +259,9 @@ class Rule:
         if isinstance(answer, np.generic) or (isinstance(answer, Tensor) and answer.numel() == 1):
             answer = answer.item()
         if not isinstance(answer, Real) or not 0 <= float(answer) <= 1:
-            raise ValueError(
-                f"a rule answers True, False or a probability; this one answered {answer!r} "
-                f"to {shown}"
+            raise UserError(
+                f"the function of a rule answers True, False or a probability; this one answered "
+                f"{answer!r} to {shown}"
             )
         return float(answer)
 
@@ -195,9 +277,27 @@ class Outcome:
     length: int
     end_token: int | None = None
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def __post_init__(self) -> None:
+        check_can("value", self.value, "log_value")
+        length, end_token = as_size("length", self.length), as_end_token(self.end_token)
+        set_fields(self, length=length, end_token=end_token)
+
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
         full = finished(prefix, self.length, self.end_token)
         values = torch.zeros(len(prefix), dtype=torch.float64, device=prefix.device)
         if full.any():
-            values[full] = self.value.log_value(prefix[full]).double()
+            values[full] = values_of(self.value, prefix[full])
         return values
+
+
+def _laws_of(lm: NextToken, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
+    """The model's next-token laws."""
+    laws = lm.next_token_log_probs(prefix)
+    check_laws(
+        laws,
+        (len(prefix), lm.vocab_size),
+        type(lm).__name__,
+        lambda row: f"after {prefix[row].tolist()}",
+    )
+    return laws

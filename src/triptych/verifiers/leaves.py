@@ -7,7 +7,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.protocols import Decoder, DecoderValue, Value
-from triptych.verifiers.exact import finished
+from triptych.core.validation import as_end_token, as_integers, as_size, check_can, set_fields
+from triptych.verifiers.exact import finished, values_of
 
 
 @dataclass(frozen=True)
@@ -24,10 +25,18 @@ class ExactLeaves:
     length: int
     end_token: int | None = None
 
+    def __post_init__(self) -> None:
+        check_can("value", self.value, "decoder_log_value")
+        check_can("outcome", self.outcome, "log_value")
+        length, end_token = as_size("length", self.length), as_end_token(self.end_token)
+        set_fields(self, length=length, end_token=end_token)
+
     def decoder_log_value(
         self, decoder: Decoder, rows: Int[Tensor, " rows"]
     ) -> Float[Tensor, " rows"]:
         """log V of each row."""
+        check_can("decoder", decoder, "lengths", "tokens")
+        rows = as_integers("rows", rows, dimensions=1)
         lengths, tokens = decoder.lengths[rows], decoder.tokens[rows]
         found = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
         goes_on = torch.ones_like(found, dtype=torch.bool)
@@ -36,7 +45,7 @@ class ExactLeaves:
             prefix = tokens[same, :length]
             done = finished(prefix, self.length, self.end_token)
             if done.any():
-                found[same[done]] = self.outcome.log_value(prefix[done]).double()
+                found[same[done]] = values_of(self.outcome, prefix[done])
                 goes_on[same[done]] = False
         if goes_on.any():
             found[goes_on] = self.value.decoder_log_value(decoder, rows[goes_on]).double()

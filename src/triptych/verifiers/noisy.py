@@ -20,8 +20,21 @@ from torch import Tensor
 
 from triptych.core.protocols import Value
 from triptych.core.streams import hashed_uniform
-from triptych.core.validation import check_probability
-from triptych.verifiers.exact import finished
+from triptych.core.validation import (
+    Number,
+    Prefix,
+    UserError,
+    as_count,
+    as_flag,
+    as_integers,
+    as_number,
+    as_probability,
+    check_can,
+    set_fields,
+)
+from triptych.verifiers.exact import as_ends, finished, values_of
+
+_LARGEST_COSH = 8e307  # exp(arccosh) of it is a float, just below 2^1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,9 +54,12 @@ class WithinFactor:
     extremes: bool = False
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
+        _clean(self)
+        extremes = as_flag("extremes", self.extremes)
+        set_fields(self, epsilon=_as_epsilon(self.epsilon), extremes=extremes)
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
         power = 2 * hashed_uniform(self.seed, prefix) - 1
         if self.extremes:
             power = _either(power < 0, -1.0, 1.0)
@@ -69,16 +85,24 @@ class AverageCase:
     end_token: int | None = None
 
     def __post_init__(self) -> None:
-        _check_epsilon(self.epsilon)
-        if not 0 < self.rare <= 1:
-            raise ValueError(f"rare is {self.rare}; it must be a probability above 0, at most 1")
+        _clean(self)
+        epsilon, rare = _as_epsilon(self.epsilon), as_probability("rare", self.rare)
+        if rare == 0:
+            raise UserError("rare is 0.0; it must be a probability above 0, at most 1")
+        if 1 + epsilon / rare > _LARGEST_COSH:
+            raise UserError(
+                f"epsilon is {epsilon:g} and rare is {rare:g}, so that the factor of rare errors, "
+                "about 2 epsilon / rare, is beyond the range of floats; give a smaller epsilon"
+            )
+        set_fields(self, epsilon=epsilon, rare=rare)
 
     @property
     def factor(self) -> float:
         """M, the factor of a prefix that is wrong."""
         return math.exp(math.acosh(1 + self.epsilon / self.rare))
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
         u = hashed_uniform(self.seed, prefix)
         sign = (u < self.rare).double() - 2 * (u < self.rare / 2).double()
         return _times(self.value, prefix, sign * math.log(self.factor), self)
@@ -95,12 +119,16 @@ class Delayed:
     length: int | None = None
     end_token: int | None = None
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+    def __post_init__(self) -> None:
+        _clean(self)
+
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
         full = finished(prefix, self.length, self.end_token)
         values = torch.empty(len(prefix), dtype=torch.float64, device=prefix.device)
         for rows, seen in ((full, prefix), (~full, prefix[:, :-1])):
             if rows.any():
-                values[rows] = self.value.log_value(seen[rows]).double()
+                values[rows] = values_of(self.value, seen[rows])
         return values
 
 
@@ -127,13 +155,17 @@ class Flipped:
     soft: float = 0.0
 
     def __post_init__(self) -> None:
-        check_probability("false_accept", self.false_accept)
-        check_probability("false_reject", self.false_reject)
-        if not 0 <= self.soft < 0.5:
-            raise ValueError(f"soft is {self.soft}; it must be at least 0 and below ½")
+        _clean(self)
+        set_fields(
+            self,
+            false_accept=as_probability("false_accept", self.false_accept),
+            false_reject=as_probability("false_reject", self.false_reject),
+            soft=as_number("soft", self.soft, at_least=0, below=0.5),
+        )
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
-        values = self.value.log_value(prefix).double()
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
+        values = values_of(self.value, prefix)
         accepted = self._hard(values, prefix)
         rate = _either(accepted, self.false_reject, self.false_accept)
         said = accepted ^ (hashed_uniform(self.seed, prefix) < rate)
@@ -146,7 +178,7 @@ class Flipped:
         between = (values != 0) & ~torch.isneginf(values)
         if between.any():
             row = int(between.nonzero()[0])
-            raise ValueError(
+            raise UserError(
                 f"only the answers of a hard verifier can be flipped, 0 or -inf; "
                 f"{type(self.value).__name__} says log V = {values[row].item():g} of "
                 f"{prefix[row].tolist()}"
@@ -154,9 +186,18 @@ class Flipped:
         return values == 0
 
 
-def _check_epsilon(epsilon: float) -> None:
-    if not 0 <= epsilon < math.inf:
-        raise ValueError(f"epsilon is {epsilon}; it must be a number, at least 0")
+def _clean(noisy: "WithinFactor | AverageCase | Delayed | Flipped") -> None:
+    """Check the fields that all of them have."""
+    check_can("value", noisy.value, "log_value")
+    length, end_token = as_ends(noisy.length, noisy.end_token)
+    set_fields(noisy, length=length, end_token=end_token)
+    if not isinstance(noisy, Delayed):
+        seed = as_count("seed", noisy.seed, at_least=-(2**63), at_most=2**63 - 1)
+        set_fields(noisy, seed=seed)
+
+
+def _as_epsilon(epsilon: Number) -> float:
+    return as_number("epsilon", epsilon, at_least=0)
 
 
 def _either(chosen: Bool[Tensor, " batch"], a: float, b: float) -> Float[Tensor, " batch"]:
@@ -174,4 +215,4 @@ def _times(
 ) -> Float[Tensor, " batch"]:
     """log V plus the noise, which full strings do not have."""
     full = finished(prefix, noise.length, noise.end_token)
-    return value.log_value(prefix).double() + log_factor.masked_fill(full, 0.0)
+    return values_of(value, prefix) + log_factor.masked_fill(full, 0.0)

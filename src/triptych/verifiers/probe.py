@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -22,14 +23,27 @@ from torch import Tensor, nn
 
 from triptych.core.protocols import Decoder
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import check_count
+from triptych.core.validation import (
+    Count,
+    Number,
+    Numbers,
+    UserError,
+    as_count,
+    as_device,
+    as_floats,
+    as_integers,
+    as_list,
+    as_number,
+    as_size,
+    set_fields,
+)
 from triptych.training.classifier import train_classifier
 from triptych.training.loop import Recipe
 
 RECIPE = Recipe(steps=300, batch=2048, learning_rate=3e-3, weight_decay=0.1)
 CORRECT = 1  # the class of correct prefixes
 
-Targets = Bool[Tensor, " batch"] | Int[Tensor, " batch"] | Float[Tensor, " batch"]
+Targets = Bool[Tensor, " batch"] | Int[Tensor, " batch"] | Float[Tensor, " batch"] | Numbers
 
 
 @runtime_checkable
@@ -65,35 +79,58 @@ class Probe:
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.layer is not None:
-            _check_layer(self.layer)
-        if not 0 <= self.floor < 1:
-            raise ValueError(f"floor is {self.floor}; it must be at least 0 and below 1")
-        if not self.weights or len(self.weights) != len(self.biases) or len(self.weights[-1]) != 2:
-            raise ValueError("a probe needs a bias for each of its weights, and two classes")
+        floor = as_number("floor", self.floor, at_least=0, below=1)
+        set_fields(self, layer=_as_layer(self.layer), floor=floor)
+        for name in ("mean", "scale"):
+            set_fields(self, **{name: _as_states(getattr(self, name), name)})
+        for name in ("weights", "biases"):
+            parts = as_list(name, getattr(self, name), "matrices")
+            set_fields(self, **{name: tuple(_as_states(part, name) for part in parts)})
+        if any(part.ndim != 1 for part in (self.mean, self.scale, *self.biases)):
+            raise UserError("the mean, the scale and the biases of a probe have one dimension each")
+        if (
+            not self.weights
+            or len(self.weights) != len(self.biases)
+            or (self.biases[-1].shape != (2,))
+        ):
+            raise UserError(
+                f"{len(self.weights)} weights and {len(self.biases)} biases are given; a probe "
+                "needs a bias for each of its weights, and two classes"
+            )
+        sizes = [self.width, *(len(bias) for bias in self.biases)]
+        shapes = [self.mean.shape, self.scale.shape, *(weight.shape for weight in self.weights)]
+        if shapes != [(self.width,), (self.width,), *((b, a) for a, b in pairwise(sizes))]:
+            raise UserError(
+                f"mean, scale and the weights of a probe have shapes {[tuple(s) for s in shapes]}; "
+                "they must be [width], [width], and [out, in] of each layer"
+            )
+        for values in (self.mean, self.scale, *self.weights, *self.biases):
+            if not torch.isfinite(values).all():
+                raise UserError("a probe holds nan or inf; its states or its training were extreme")
+        if not (self.scale > 0).all():
+            raise UserError("the scale of every feature of a probe must be above 0")
 
     @classmethod
     def fit(
         cls,
-        states: Float[Tensor, "batch width"],
+        states: Numbers,
         correct: Targets,
         *,
-        depth: int = 1,
-        width: int = 256,
+        depth: Count = 1,
+        width: Count = 256,
         recipe: Recipe = RECIPE,
-        seed: int = 0,
-        layer: int | None = None,
-        floor: float = 0.0,
+        seed: Count = 0,
+        layer: Count | None = None,
+        floor: Number = 0.0,
     ) -> "Probe":
         """Train on states that are correct (True, 1), wrong (False, 0), or correct with a chance.
 
         depth counts the linear layers, and width is that of the layers between. The result is a
         function of the arguments alone.
         """
-        check_count("depth", depth, at_least=1)
-        check_count("width", width, at_least=1)
-        if layer is not None:
-            _check_layer(layer)
+        depth, width, seed = as_size("depth", depth), as_size("width", width), _as_seed(seed)
+        layer, floor = _as_layer(layer), as_number("floor", floor, at_least=0, below=1)
+        _check_recipe(recipe)
         states, labels = _checked_examples(states, correct)
         exact = states.double()
         same = exact.amax(0) == exact.amin(0)  # a feature that never changes is left as it is
@@ -126,11 +163,11 @@ class Probe:
         """Number of features of a state."""
         return len(self.mean)
 
-    def log_prob_correct(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, " batch"]:
+    def log_prob_correct(self, states: Numbers) -> Float[Tensor, " batch"]:
         """log P(correct | state) of each state."""
         return self._decision(states).log_softmax(-1)[:, CORRECT]
 
-    def log_value_of(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, " batch"]:
+    def log_value_of(self, states: Numbers) -> Float[Tensor, " batch"]:
         """log max(P(correct | state), floor)."""
         floor = torch.tensor(self.floor, dtype=torch.float64, device=self.mean.device).log()
         return torch.maximum(self.log_prob_correct(states), floor)
@@ -140,27 +177,30 @@ class Probe:
     ) -> Float[Tensor, " rows"]:
         """log V of each row, from its last state."""
         if self.layer is None:
-            raise ValueError("this probe does not know its layer: fit it with layer=decoder.layer")
+            raise UserError("this probe does not know its layer: fit it with layer=decoder.layer")
         if not isinstance(decoder, _Layered):
-            raise TypeError(
+            raise UserError(
                 f"a probe reads the states of a network; {type(decoder).__name__} has no "
                 "hidden_state and layer (CachedDecoder has)"
             )
         if decoder.layer != self.layer:
-            raise ValueError(
+            raise UserError(
                 f"this probe was trained on layer {self.layer} and the decoder shows layer "
                 f"{decoder.layer}: make CachedDecoder(lm, batch, layer={self.layer})"
             )
         return self.log_value_of(decoder.hidden_state(rows))
 
-    def score(self, states: Float[Tensor, "batch width"], correct: Targets) -> float:
+    def score(self, states: Numbers, correct: Targets) -> float:
         """The share of states whose likelier class is the right one; ½ and above is correct."""
-        if len(states) == 0 or len(states) != len(correct):
-            raise ValueError(
-                f"{len(states)} states and {len(correct)} labels: there must be as many, not 0"
+        states, labels = _as_states(states), as_labels(correct)
+        if states.numel() == 0 or labels.shape != states.shape[:1]:
+            raise UserError(
+                f"{len(states) if states.ndim else 0} states and "
+                f"{len(labels) if labels.ndim else 0} labels (correct): there must be as many, "
+                "not 0"
             )
         said = self._decision(states).argmax(-1) == CORRECT
-        return float((said == (correct >= 0.5)).double().mean())
+        return float((said == (labels >= 0.5)).double().mean())
 
     def state(self) -> dict[str, Tensor]:
         """Everything as named tensors, as safetensors saves them; `from_state` is the inverse."""
@@ -177,40 +217,52 @@ class Probe:
     @classmethod
     def from_state(cls, state: Mapping[str, Tensor]) -> "Probe":
         """The probe that `state` describes."""
-        depth = sum(name.startswith("weight.") for name in state)
+        if not isinstance(state, Mapping):
+            raise UserError(
+                f"state is a {type(state).__name__}; it must be a dict of tensors, as probe.state()"
+            )
+        depth = sum(str(name).startswith("weight.") for name in state)
         names = [f"{kind}.{k}" for kind in ("weight", "bias") for k in range(depth)]
         wanted = {"mean", "scale", "layer", "floor", *names}
         if depth == 0 or set(state) != wanted:
-            raise ValueError(
+            raise UserError(
                 "a probe's state has mean, scale, layer, floor, and weight.k and bias.k for "
                 f"k = 0, 1, …; given {sorted(state)}"
             )
-        layer = int(state["layer"])
+        layer = as_count("layer", state["layer"], at_least=-1)
         return cls(
             state["mean"],
             state["scale"],
             tuple(state[f"weight.{k}"] for k in range(depth)),
             tuple(state[f"bias.{k}"] for k in range(depth)),
             None if layer == -1 else layer,
-            float(state["floor"]),
+            as_number("floor", state["floor"]),
         )
 
     def to(self, device: torch.device | str) -> "Probe":
         """A copy whose tensors are on `device`."""
+        device = as_device(device)
         return Probe.from_state({name: value.to(device) for name, value in self.state().items()})
 
-    def _decision(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, "batch 2"]:
+    def _decision(self, states: Numbers) -> Float[Tensor, "batch 2"]:
+        states = _as_states(states)
         if states.device != self.mean.device:
-            raise ValueError(
+            raise UserError(
                 f"the states are on {states.device} and the probe is on {self.mean.device}: "
                 f"use probe.to({str(states.device)!r})"
             )
         if states.ndim != 2 or states.shape[1] != self.width:
-            raise ValueError(
+            raise UserError(
                 f"states have shape {tuple(states.shape)}; this probe reads [batch, {self.width}]"
             )
         _check_finite(states)
-        return self._scores(self._standardised(states.to(self.mean.dtype))).double()
+        scores = self._scores(self._standardised(states.to(self.mean.dtype))).double()
+        if not torch.isfinite(scores).all():
+            row = int((~torch.isfinite(scores)).any(1).nonzero()[0])
+            raise UserError(
+                f"the state in row {row} is too far from those of training: its scores overflow"
+            )
+        return scores
 
     def _standardised(self, states: Float[Tensor, "batch width"]) -> Float[Tensor, "batch width"]:
         return (states - self.mean) / self.scale
@@ -222,27 +274,28 @@ class Probe:
 
 
 def split_score(
-    states: Float[Tensor, "batch width"],
+    states: Numbers,
     correct: Targets,
     *,
-    train: int = 792,
-    repetitions: int = 10,
-    depth: int = 1,
-    width: int = 256,
+    train: Count = 792,
+    repetitions: Count = 10,
+    depth: Count = 1,
+    width: Count = 256,
     recipe: Recipe = RECIPE,
-    seed: int = 0,
+    seed: Count = 0,
 ) -> Float[Tensor, " repetitions"]:
     """Accuracy on the states left out, of probes trained on `train` of them, drawn at random.
 
     The thesis trains on 792 of 882 and has 93 % on the other 90, over 10 repetitions.
     """
-    check_count("repetitions", repetitions, at_least=1)
-    check_count("train", train, at_least=1)
+    repetitions, train = as_size("repetitions", repetitions), as_size("train", train)
+    seed, states, labels = _as_seed(seed), _as_states(states), as_labels(correct)
+    _check_recipe(recipe)
+    _checked_examples(states, labels)
     if not train < len(states):
-        raise ValueError(
+        raise UserError(
             f"train is {train} of {len(states)} states; some must be left to judge the probe by"
         )
-    _checked_examples(states, correct)
     generator = torch.Generator().manual_seed(seed)
     scores: list[float] = []
     for repetition in range(repetitions):
@@ -250,13 +303,13 @@ def split_score(
         seen, unseen = order[:train], order[train:]
         probe = Probe.fit(
             states[seen],
-            correct[seen],
+            labels[seen],
             depth=depth,
             width=width,
             recipe=recipe,
             seed=seed + repetition,
         )
-        scores.append(probe.score(states[unseen], correct[unseen]))
+        scores.append(probe.score(states[unseen], labels[unseen]))
     return torch.tensor(scores, dtype=torch.float64)
 
 
@@ -276,40 +329,85 @@ def _initial_layers(
 
 
 def _checked_examples(
-    states: Float[Tensor, "batch width"], correct: Targets
+    states: Numbers, correct: Targets
 ) -> tuple[Float[Tensor, "batch width"], Int[Tensor, " batch"] | Float[Tensor, "batch 2"]]:
     """States in float32 or float64, and labels as `train_classifier` takes them."""
-    if states.ndim != 2 or correct.ndim != 1 or len(states) != len(correct) or len(states) == 0:
-        raise ValueError(
-            f"states have shape {tuple(states.shape)} and the labels {tuple(correct.shape)}; "
+    states, labels = _as_states(states), as_labels(correct)
+    if states.ndim != 2 or labels.ndim != 1 or len(states) != len(labels) or states.numel() == 0:
+        raise UserError(
+            f"states have shape {tuple(states.shape)} and correct has {tuple(labels.shape)}; "
             "give one row of features for every label, and at least two"
         )
-    _check_finite(states)
-    if not ((correct >= 0) & (correct <= 1)).all():
-        raise ValueError(
-            "labels are True and False, 0 and 1, or probabilities between 0 and 1; one is not"
+    if states.device != labels.device:
+        raise UserError(
+            f"the states are on {states.device} and correct is on {labels.device}; they must be "
+            "on one device"
         )
-    if (correct == 0).all() or (correct == 1).all():
-        raise ValueError(
-            f"all {len(correct)} states are {'correct' if correct[0] == 1 else 'wrong'}: a probe "
-            "needs examples of both kinds"
+    _check_finite(states)
+    if (labels == 0).all() or (labels == 1).all():
+        raise UserError(
+            f"all {len(labels)} states are {'correct' if labels[0] == 1 else 'wrong'}: a probe "
+            "needs examples of both kinds (correct)"
         )
     if states.dtype not in (torch.float32, torch.float64):
         states = states.float()
-    if not correct.is_floating_point():
-        return states, correct.long()
-    right = correct.to(states)
+    if not labels.is_floating_point():
+        return states, labels.long()
+    right = labels.to(states)
     return states, torch.stack([1 - right, right], dim=1)
+
+
+def _as_states(states: Numbers, name: str = "states") -> Float[Tensor, "..."]:
+    """Features of any precision; lists and arrays become a tensor."""
+    if isinstance(states, Tensor) and states.is_floating_point():
+        return states
+    return as_floats(name, states, finite=False)
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    if not isinstance(recipe, Recipe):
+        raise UserError(f"recipe is a {type(recipe).__name__}; it must be a Recipe")
+
+
+def as_labels(
+    correct: Targets, name: str = "correct"
+) -> Bool[Tensor, "..."] | Int[Tensor, "..."] | Float[Tensor, "..."]:
+    """Labels of any type; lists and arrays become a tensor."""
+    try:
+        array = np.asarray(correct) if isinstance(correct, list | tuple | np.ndarray) else None
+    except ValueError:  # rows of several lengths, which `as_floats` says
+        array = None
+    if isinstance(correct, Tensor) and not correct.is_complex():
+        labels = correct
+    elif array is not None and array.dtype == bool:
+        labels = torch.tensor(array)
+    elif array is not None and array.dtype.kind in "iu":
+        labels = as_integers(name, array, dimensions=array.ndim)
+    else:
+        labels = as_floats(name, correct, finite=False)
+    if not ((labels >= 0) & (labels <= 1)).all():
+        raise UserError(
+            "labels are True and False, 0 and 1, or probabilities between 0 and 1; one of "
+            f"{name} is not"
+        )
+    return labels
 
 
 def _check_finite(states: Tensor) -> None:
     if not torch.isfinite(states).all():
         row = int((~torch.isfinite(states)).any(1).nonzero()[0])
-        raise ValueError(f"the state in row {row} is not finite: it holds nan or inf")
+        raise UserError(f"the state in row {row} is not finite: it holds nan or inf")
 
 
-def _check_layer(layer: int) -> None:
-    if not isinstance(layer, int) or layer < 0:
-        raise ValueError(
+def _as_layer(layer: Count | None) -> int | None:
+    try:
+        return None if layer is None else as_count("layer", layer)
+    except UserError:
+        raise UserError(
             f"layer is {layer}; give the layer's own number, which a decoder has as decoder.layer"
-        )
+        ) from None
+
+
+def _as_seed(seed: Count) -> int:
+    """As torch takes it."""
+    return as_count("seed", seed, at_least=-(2**63), at_most=2**64 - 1)

@@ -18,10 +18,25 @@ from torch import Tensor
 
 from triptych.core.decoders import PAD
 from triptych.core.protocols import Decoder, Rng, Value
-from triptych.core.validation import check_count, check_tokens
+from triptych.core.validation import (
+    Count,
+    Number,
+    Numbers,
+    Prefix,
+    UserError,
+    as_end_token,
+    as_integers,
+    as_size,
+    as_tokens,
+    check_callable,
+    check_can,
+    set_fields,
+)
 from triptych.training.loop import Recipe
-from triptych.verifiers.probe import RECIPE, Probe
+from triptych.verifiers.exact import check_laws, values_of
+from triptych.verifiers.probe import RECIPE, Probe, as_labels
 
+MAX_FEATURES = 2**30  # of all prefixes that are encoded together
 _AT_ONCE = 4096  # completions that are grown together
 
 
@@ -29,9 +44,9 @@ def rollout_values(
     decoder: Decoder,
     outcome: Value,
     *,
-    rollouts: int,
-    length: int,
-    end_token: int | None = None,
+    rollouts: Count,
+    length: Count,
+    end_token: Count | None = None,
     transform: Callable[[Tensor], Tensor] | None = None,
     rng: Rng,
 ) -> Float[Tensor, " batch"]:
@@ -43,16 +58,27 @@ def rollout_values(
     Worked value: fair bits, τ = 1 without a 1. The rows 0 and 1 of two bits have means near ½ and
     exactly 0.
     """
-    check_count("rollouts", rollouts, at_least=1)
+    if not hasattr(decoder, "next_log_probs"):
+        raise UserError(
+            f"decoder is a {type(decoder).__name__}; it must be a batch of growing prefixes: "
+            "RecomputingDecoder(model, batch) makes one of any model"
+        )
+    check_can("outcome", outcome, "log_value")
+    check_can("rng", rng, "categorical")
+    if transform is not None:
+        check_callable("transform", transform, "transform(log_probs)")
+    rollouts, length = as_size("rollouts", rollouts), as_size("length", length, at_least=0)
+    end_token = as_end_token(end_token, decoder.vocab_size)
     start = decoder.lengths
-    if length < int(start.max()):
-        raise ValueError(f"length is {length}, and a row has {int(start.max())} tokens already")
-    if end_token is not None and not 0 <= end_token < decoder.vocab_size:
-        raise ValueError(f"end_token is {end_token}; tokens are 0 to {decoder.vocab_size - 1}")
     batch = len(start)
-    source = torch.arange(batch, device=start.device).repeat_interleave(rollouts)
+    if batch == 0:
+        raise UserError("the decoder has no rows; it must have at least one")
+    if length < int(start.max()):
+        raise UserError(f"length is {length}, and a row has {int(start.max())} tokens already")
     total = torch.zeros(batch, dtype=torch.float64, device=start.device)
-    for rows in source.split(_AT_ONCE):
+    for first in range(0, batch * rollouts, _AT_ONCE):
+        last = min(first + _AT_ONCE, batch * rollouts)
+        rows = torch.arange(first, last, device=start.device) // rollouts
         grown = decoder.fork(rows)
         _complete(grown, length, end_token, transform, rng)
         total.index_add_(0, rows, _outcomes(grown, outcome))
@@ -69,8 +95,18 @@ def _complete(
     """Draw token after token until every row is complete."""
     going = torch.nonzero(decoder.lengths < length)[:, 0]
     while len(going):
+        shape = (len(going), decoder.vocab_size)
         log_probs = decoder.next_log_probs(going)
-        drawn = rng.categorical(log_probs if transform is None else transform(log_probs))
+
+        def at(row: int, going: Int[Tensor, " rows"] = going) -> str:
+            place = int(going[row])
+            return f"after {decoder.tokens[place, : decoder.lengths[place]].tolist()}"
+
+        check_laws(log_probs, shape, type(getattr(decoder, "lm", decoder)).__name__, at)
+        if transform is not None:
+            log_probs = transform(log_probs)
+            check_laws(log_probs, shape, "the transform", at)
+        drawn = rng.categorical(log_probs)
         decoder.append(drawn, going)
         more = decoder.lengths[going] < length
         going = going[more if end_token is None else more & (drawn != end_token)]
@@ -82,13 +118,12 @@ def _outcomes(decoder: Decoder, outcome: Value) -> Float[Tensor, " batch"]:
     values = torch.empty(len(lengths), dtype=torch.float64, device=lengths.device)
     for t in lengths.unique().tolist():
         same = lengths == t
-        values[same] = outcome.log_value(tokens[same, :t]).double().exp()
-    bad = ~torch.isfinite(values)
-    if bad.any():
+        values[same] = values_of(outcome, tokens[same, :t]).exp()
+    if (bad := torch.isinf(values)).any():
         row = int(bad.nonzero()[0])
-        raise ValueError(
-            f"{type(outcome).__name__} says {values[row].item()} of "
-            f"{tokens[row, : lengths[row]].tolist()}; an outcome is a finite number, at least 0"
+        raise UserError(
+            f"{type(outcome).__name__} says inf of {tokens[row, : lengths[row]].tolist()}; an "
+            "outcome is a finite number, at least 0"
         )
     return values
 
@@ -105,9 +140,13 @@ class TokenValue:
     length: int
 
     def __post_init__(self) -> None:
-        wanted = self.length * (self.vocab_size + 1)
+        if not isinstance(self.probe, Probe):
+            raise UserError(f"probe is a {type(self.probe).__name__}; it must be a Probe")
+        vocab, length = as_size("vocab_size", self.vocab_size), as_size("length", self.length)
+        set_fields(self, vocab_size=vocab, length=length)
+        wanted = length * (vocab + 1)
         if self.probe.width != wanted:
-            raise ValueError(
+            raise UserError(
                 f"the probe reads {self.probe.width} features; {self.length} positions of "
                 f"{self.vocab_size} tokens and none have {wanted}"
             )
@@ -115,21 +154,29 @@ class TokenValue:
     @classmethod
     def fit(
         cls,
-        prefixes: Int[Tensor, "batch t"],
-        targets: Float[Tensor, " batch"],
+        prefixes: Prefix,
+        targets: Numbers,
         *,
-        vocab_size: int,
-        length: int,
-        depth: int = 2,
-        width: int = 256,
+        vocab_size: Count,
+        length: Count,
+        depth: Count = 2,
+        width: Count = 256,
         recipe: Recipe = RECIPE,
-        seed: int = 0,
-        floor: float = 0.0,
+        seed: Count = 0,
+        floor: Number = 0.0,
     ) -> "TokenValue":
         """Fit probabilities of success; shorter prefixes end in -1, as the tokens of a decoder."""
+        vocab_size, length = as_size("vocab_size", vocab_size), as_size("length", length)
+        encoded = one_hot_positions(prefixes, vocab_size, length)
+        labels = as_labels(targets, "targets")
+        if labels.shape != (len(encoded),) or len(encoded) == 0:
+            raise UserError(
+                f"{len(encoded)} prefixes and targets of shape {tuple(labels.shape)}; give one "
+                "target for every prefix"
+            )
         probe = Probe.fit(
-            one_hot_positions(prefixes, vocab_size, length),
-            targets,
+            encoded,
+            labels,
             depth=depth,
             width=width,
             recipe=recipe,
@@ -138,25 +185,31 @@ class TokenValue:
         )
         return cls(probe, vocab_size, length)
 
-    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
-        check_tokens(prefix, self.vocab_size)
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_tokens(prefix, self.vocab_size, name="prefix")
         return self.probe.log_value_of(one_hot_positions(prefix, self.vocab_size, self.length))
 
 
 def one_hot_positions(
-    prefixes: Int[Tensor, "batch t"], vocab_size: int, length: int
+    prefixes: Prefix, vocab_size: Count, length: Count
 ) -> Float[Tensor, "batch features"]:
     """One-hot vectors of the tokens at each of `length` positions, the last for none (-1) yet.
 
     Worked value: the prefix (1) of two bits is 010 001.
     """
-    check_count("length", length, at_least=1)
+    vocab_size, length = as_size("vocab_size", vocab_size), as_size("length", length)
+    prefixes = as_integers("prefixes", prefixes, dimensions=2)
     none = prefixes == PAD
-    check_tokens(prefixes, vocab_size, hidden=none)
+    as_tokens(prefixes, vocab_size, hidden=none, name="prefixes")
+    if len(prefixes) * length * (vocab_size + 1) > MAX_FEATURES:
+        raise UserError(
+            f"the encoding of {len(prefixes)} prefixes would have {length} x {vocab_size + 1} "
+            f"features each; at most {MAX_FEATURES} are made at once"
+        )
     if prefixes.shape[1] > length:
-        raise ValueError(f"the prefix has {prefixes.shape[1]} tokens; these values know {length}")
+        raise UserError(f"the prefix has {prefixes.shape[1]} tokens; these values know {length}")
     if (none[:, :-1] & ~none[:, 1:]).any():
-        raise ValueError("-1 pads the end of a prefix; one stands before a token")
+        raise UserError("-1 pads the end of a prefix; one stands before a token")
     symbols = prefixes.masked_fill(none, vocab_size)
     symbols = F.pad(symbols, (0, length - prefixes.shape[1]), value=vocab_size)
     return F.one_hot(symbols.long(), vocab_size + 1).flatten(1).float()

@@ -1,0 +1,88 @@
+"""Options that several algorithms have, as a user gives them, checked and clean."""
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+from triptych.core.protocols import Decoder, DecoderValue, Rng, Value, Verifier
+from triptych.core.table import Table
+from triptych.core.validation import (
+    Count,
+    Number,
+    UserError,
+    as_count,
+    as_probability,
+    check_can,
+)
+
+MAX_COPIES = 2**24
+"""Rows that are grown together: all candidates of a batch."""
+MAX_LIMIT = 2**62
+"""Of what tensors of 64-bit integers count up to."""
+
+MAX_PATHS = 2**20
+"""That a law found by following every choice may have."""
+
+
+def as_limit(name: str, value: Count, *, at_least: int) -> int:
+    """A whole number that is counted up to, or down from, in a tensor."""
+    return as_count(name, value, at_least=at_least, at_most=MAX_LIMIT)
+
+
+def as_copies(n: Count, rows: int = 1) -> int:
+    """How many candidates each of `rows` rows has; all of them are held at once."""
+    copies = as_count("n", n, at_least=1)
+    if copies * rows > MAX_COPIES:
+        raise UserError(
+            f"n is {copies}, so that {rows} rows would have {copies * rows} candidates; at most "
+            f"{MAX_COPIES} are grown together"
+        )
+    return copies
+
+
+def log_threshold(threshold: Number) -> float:
+    """log of a probability below which a verifier's answer is a refusal."""
+    probability = as_probability("threshold", threshold)
+    return math.log(probability) if probability > 0 else -math.inf
+
+
+def check_choice(name: str, value: str, known: Sequence[str]) -> None:
+    """`value` is one of the known words."""
+    if not isinstance(value, str) or value not in known:
+        raise UserError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
+
+
+def path_counter() -> Callable[[], None]:
+    """To be called for every path of a law; a law with too many is refused."""
+    passed = itertools.count(1)
+
+    def count() -> None:
+        if next(passed) > MAX_PATHS:
+            raise UserError(
+                f"this law has more than {MAX_PATHS} paths, too many to follow each of them; make "
+                "the strings shorter, or the other numbers smaller"
+            )
+
+    return count
+
+
+def check_parts(decoder: Decoder, verifier: Verifier | None, rng: Rng) -> None:
+    """What an algorithm is given can be asked what it will be asked."""
+    if not hasattr(decoder, "next_log_probs"):
+        raise UserError(
+            f"decoder is a {type(decoder).__name__}; it must be a batch of growing prefixes: "
+            "RecomputingDecoder(model, batch) makes one of any model"
+        )
+    check_can("decoder", decoder, "append", "rollback", "fork")
+    check_can("rng", rng, "categorical")
+    if verifier is not None and not isinstance(verifier, Value | DecoderValue):
+        raise UserError(
+            f"a verifier has log_value(prefix) or decoder_log_value(decoder, rows); "
+            f"{type(verifier).__name__} has neither"
+        )
+
+
+def check_table(lm: Table) -> None:
+    """Laws in closed form sum over a table."""
+    if not isinstance(lm, Table):
+        raise UserError(f"lm is a {type(lm).__name__}; it must be a Table: Table.of(lm) makes one")
