@@ -110,7 +110,8 @@ def found(check: Check) -> str:
 
 def number(value: float) -> str:
     """Four digits: 0.3347, 99.7, 1.2e-12."""
-    return f"{value:.0f}" if value == round(value) and abs(value) < 1e6 else f"{value:.4g}"
+    whole = math.isfinite(value) and value == round(value) and abs(value) < 1e6
+    return f"{value:.0f}" if whole else f"{value:.4g}"
 
 
 def score(results: Results) -> str:

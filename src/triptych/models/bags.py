@@ -58,7 +58,7 @@ def bag_attention(
 
     Worked value: with W^Q = W^K = 0 it is n_w / N, whatever the query.
     """
-    attention, vectors = only_attention(net), _vectors(net)
+    attention, vectors = only_attention(net), token_vectors(net)
     query = attention.query(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
     key = attention.key(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
     scores = attention.scale * query @ key.transpose(-1, -2)  # heads query key
@@ -72,7 +72,7 @@ def bag_logits(
     """The logits that the network gives at any position that shows the token q."""
     _check(net)
     attention = only_attention(net)
-    value = attention.value(_vectors(net)).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
+    value = attention.value(token_vectors(net)).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
     mixed = bag_attention(net, counts, queries) @ value  # batch heads queries head_width
     return net.read_out(attention.join(mixed))
 
@@ -84,9 +84,10 @@ def only_attention(net: Transformer) -> Attention:
     return block.attention
 
 
-def _vectors(net: Transformer) -> Float[Tensor, "vocab width"]:
-    assert net.embedding is not None
-    return net.embedding.weight
+def token_vectors(net: Transformer) -> Float[Tensor, "vocab width"]:
+    """What enters the layer for each token; without an embedding of its own a network has none."""
+    tokens = torch.arange(net.shape.vocab_size, device=net.output.weight.device)
+    return net.embed(tokens[None])[0]
 
 
 def _check(net: Transformer) -> None:
