@@ -12,7 +12,7 @@ Blocks are measured in units of the spread of entries between different topics:
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -106,10 +106,10 @@ def permutation_share(
     return float((contrast >= contrast[0] - room).double().mean())
 
 
-def corner(matrix: Float[Tensor, "V V"], size: int = 40) -> Corner:
-    """The first `size` words by the first `size` words, three digits: for a picture."""
-    words = min(size, len(matrix) - 1)
-    lines = matrix[:words, :words].tolist()
+def corner(matrix: Float[Tensor, "V V"], words: int, size: int = 40) -> Corner:
+    """The first `size` of the words by the same, three digits: for a picture."""
+    shown = min(size, words)
+    lines = matrix[:shown, :shown].tolist()
     return tuple(tuple(float(f"{x:.3g}") for x in line) for line in lines)
 
 
@@ -135,20 +135,14 @@ def pattern(row: Blocks) -> Pattern:
     return "blocks" if seen else "neither"
 
 
-class OfPair(Protocol):
-    """A row with the loss and the optimiser of its run."""
+@dataclass(frozen=True, kw_only=True)
+class OfPair(Blocks):
+    """A matrix that one loss and optimiser made; `corner` for a picture, if this run has one."""
 
-    @property
-    def loss(self) -> LossName: ...
-
-    @property
-    def optimiser(self) -> Optimiser: ...
-
-    @property
-    def score(self) -> float | None: ...
-
-    @property
-    def p_value(self) -> float: ...
+    seed: int
+    loss: LossName
+    optimiser: Optimiser
+    corner: Corner | None
 
 
 def of_pair(rows: Sequence[OfPair], loss: LossName, optimiser: Optimiser) -> Sequence[OfPair]:
@@ -213,18 +207,11 @@ def made(
 # ------------------------------------------------------------------ pictures
 
 
-class Drawn(OfPair, Protocol):
-    """A row that may hold a corner of its matrix."""
-
-    @property
-    def corner(self) -> Corner | None: ...
-
-
-def maps(rows: Sequence[Drawn]) -> list[Heatmap]:
+def maps(rows: Sequence[OfPair]) -> list[Heatmap]:
     """The first run's matrix of each pair, its mean score over runs in the title."""
     found = []
     for loss, optimiser in PAIRS:
-        mine = [row for row in rows if (row.loss, row.optimiser) == (loss, optimiser)]
+        mine = of_pair(rows, loss, optimiser)
         scores = [row.score for row in mine if row.score is not None]
         drawn = next((row.corner for row in mine if row.corner), None)
         if drawn and scores:

@@ -245,7 +245,9 @@ def judge_blocks(rows: Rows[Row]) -> Verdict:
     ]
     return decide(
         *checks,
-        shown("rows of five in which same word exceeds same topic", sum(words), published=1.0),
+        shown(
+            "rows of five in which same word exceeds same topic", float(sum(words)), published=1.0
+        ),
         needs=[
             at_least(f"{name}: runs that learnt, with a block-like W^V", len(some), SEEDS)
             for name, some in zip(ROWS, groups, strict=True)
@@ -282,7 +284,7 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
             ),
         ]
         needs.append(at_least(f"{name}: runs that end at a diagonal W^V", len(some), SEEDS))
-    beside = [shown("runs of the authors' network", len(authors))]
+    beside = [shown("runs of the authors' network", float(len(authors)))]
     for network, what in (
         ("identity", "W^V held at the identity"),
         ("tied", "network as printed, whose W^V is diagonal between coordinates"),

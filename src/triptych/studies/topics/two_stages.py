@@ -246,7 +246,7 @@ def judge(rows: Rows[Row]) -> Verdict:
     switch = sum(each.switch for each in found[clearest]) / len(found[clearest])
     return decide(
         *tried[clearest],
-        shown("settings of which every run has two stages", two),
+        shown("settings of which every run has two stages", float(two)),
         shown("clearest setting: step of the switch", switch, published=400.0),
         needs=[enough],
         measured={"settings": len(groups), "clearest": str(clearest)},

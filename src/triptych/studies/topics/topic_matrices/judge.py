@@ -51,7 +51,9 @@ def judge_embeddings(rows: Rows[Row]) -> Verdict:
     finished = [row for row in every if row.finished]
     checks = pair_checks(finished)
     beside = [
-        shown("runs that were still improving at their last step", len(every) - len(finished))
+        shown(
+            "runs that were still improving at their last step", float(len(every) - len(finished))
+        )
     ]
     if every:
         height = min(row.initial_height for row in every)
@@ -75,8 +77,8 @@ def _as_printed(rows: Sequence[TiedEmbeddings], diverged: Sequence[Diverged]) ->
             ]
             seen = sum(bool(some) and sum(some) / len(some) > VISIBLE for some in scores)
             found += [
-                shown(f"{start}: pairs of four with blocks", seen),
-                shown(f"{start}: runs that diverged", gone),
+                shown(f"{start}: pairs of four with blocks", float(seen)),
+                shown(f"{start}: runs that diverged", float(gone)),
             ]
     return found
 
@@ -159,7 +161,7 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
                 [r.spread for r in found],
             )
         )
-        last = sum(row.block / abs(row.different_topic) for row in sgd) / len(sgd)
+        last = sum(row.path_block[-1] / abs(row.path_off[-1]) for row in sgd) / len(sgd)
         beside = [
             shown("step at which the block mean is the published one", steps),
             shown("spread of entries between topics then", spreads, published=spread),
@@ -195,7 +197,7 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
     if not tried:
         return decide(needs=[runs, at_least(f"settings with {SEEDS} runs", 0, 1)])
     count = sum(_is_diagonal(row) for row in mine)
-    return decide(*tried[-1], shown("runs with a diagonal W^V", count), needs=[runs])
+    return decide(*tried[-1], shown("runs with a diagonal W^V", float(count)), needs=[runs])
 
 
 def _diagonal_checks(rows: Sequence[TrainedValue], confidence: float) -> tuple[Check, Check]:

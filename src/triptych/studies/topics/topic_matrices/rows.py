@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from triptych.studies.topics.blocks import Blocks, Corner
+from triptych.studies.topics.blocks import OfPair
 from triptych.studies.topics.networks import Optimiser
 from triptych.training.objectives import LossName
 
@@ -13,7 +13,7 @@ ValueKind = Literal["ridge", "plain", "joint"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedEmbeddings(Blocks):
+class TrainedEmbeddings(OfPair):
     """E = W_E' W_E of a network of which everything was trained, at its least held-out loss.
 
     finished    the held-out loss stopped falling before the steps ran out
@@ -22,38 +22,30 @@ class TrainedEmbeddings(Blocks):
     initial_height  of the diagonal, before training
     """
 
-    seed: int
-    loss: LossName
-    optimiser: Optimiser
     finished: bool
     step: int
     held_out: float
     guess: float
     initial_height: float
-    corner: Corner | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TiedEmbeddings(Blocks):
+class TiedEmbeddings(OfPair):
     """E of the network as printed, tied and without normalisation, after a number of steps.
 
     embedding_scale    standard deviation of W_E at the start
     value_diagonality, value_height    of W^V, whose rows and columns are coordinates
     """
 
-    seed: int
-    loss: LossName
-    optimiser: Optimiser
     embedding_scale: float
     steps: int
     held_out: float
     value_diagonality: float
     value_height: float
-    corner: Corner | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainedValue(Blocks):
+class TrainedValue(OfPair):
     """W^V on one-hot words, after the last step and on the way.
 
     figure      ridge: uniform attention and L2; plain: without L2; joint: W^K and W^Q trained too
@@ -63,9 +55,6 @@ class TrainedValue(Blocks):
     """
 
     figure: ValueKind
-    seed: int
-    loss: LossName
-    optimiser: Optimiser
     l2: float
     steps: int
     held_out: float
@@ -74,7 +63,6 @@ class TrainedValue(Blocks):
     path_block: tuple[float, ...]
     path_off: tuple[float, ...]
     path_spread: tuple[float, ...]
-    corner: Corner | None
 
 
 @dataclass(frozen=True)

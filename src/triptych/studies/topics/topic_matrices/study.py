@@ -18,15 +18,16 @@ steps: with SGD it takes 1 / (2 λ rate) = 5000 of them.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.transformer import Transformer
 from triptych.studies.api.study import Bench, Scale, Study
-from triptych.studies.topics.blocks import columns, corner, statistics
+from triptych.studies.topics.blocks import Corner, columns, corner, statistics
 from triptych.studies.topics.measures import (
     embedding_products,
     guess,
@@ -144,7 +145,6 @@ class Descend(TopicUnit):
 
 
 MatrixUnit = TrainEmbeddings | TrainTied | TrainValue | Descend
-Part = Literal["embeddings", "tied", "ridge", "plain", "joint"]
 
 
 def units(settings: TopicMatrices) -> Sequence[MatrixUnit]:
@@ -191,9 +191,9 @@ def run(unit: MatrixUnit, bench: Bench) -> Iterable[Row]:
             yield _descended(unit)
 
 
-def _picture(matrix: torch.Tensor, seed: int) -> tuple[tuple[float, ...], ...] | None:
+def _picture(matrix: Float[Tensor, "V V"], unit: TopicUnit) -> Corner | None:
     """Of one seed in a hundred: rows are kept for ever, and a figure shows one matrix."""
-    return corner(matrix) if seed % 100 == 0 else None
+    return corner(matrix, unit.documents.mask_token) if unit.seed % 100 == 0 else None
 
 
 def _embeddings(unit: TrainEmbeddings, rng: TorchRng) -> TrainedEmbeddings | Diverged:
@@ -232,7 +232,7 @@ def _embeddings(unit: TrainEmbeddings, rng: TorchRng) -> TrainedEmbeddings | Div
         held_out=best.loss,
         guess=guess(documents, training),
         initial_height=(first.same_word - first.different_topic) / first.spread,
-        corner=_picture(best.found, unit.seed),
+        corner=_picture(best.found, unit),
         **columns(statistics(best.found, documents, rng)),
     )
 
@@ -262,7 +262,7 @@ def _tied(unit: TrainTied, rng: TorchRng) -> TiedEmbeddings | Diverged:
         held_out=held_out_loss(net, documents, training, 10_000 + unit.seed),
         value_diagonality=value.diagonality,
         value_height=(value.same_word - value.different_topic) / value.spread,
-        corner=_picture(products, unit.seed),
+        corner=_picture(products, unit),
         **columns(statistics(products, documents, rng)),
     )
 
@@ -303,7 +303,7 @@ def _value(unit: TrainValue, rng: TorchRng) -> TrainedValue | Diverged:
         path_block=block,
         path_off=off,
         path_spread=spread,
-        corner=_picture(value, unit.seed),
+        corner=_picture(value, unit),
         **columns(statistics(value, documents, rng)),
     )
 
