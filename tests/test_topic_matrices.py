@@ -344,7 +344,7 @@ def test_units_cover_pairs_and_seeds():
     units = study.units(settings)
     kinds = [type(unit).__name__ for unit in units]
     values = [unit for unit in units if isinstance(unit, study.TrainValue)]
-    assert kinds.count("TrainEmbeddings") == 4 * 5
+    assert kinds.count("TrainEmbeddings") == 4 * 3
     assert len(values) == 3 * 4 * 5
     assert kinds.count("TrainTied") == 2 * 4 * 3
     assert kinds.count("Descend") == 3
