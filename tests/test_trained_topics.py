@@ -37,6 +37,7 @@ from triptych.studies.topics.networks import (
     reader,
     trained,
 )
+from triptych.studies.topics.runs import mean_of_runs
 from triptych.studies.topics.topic_matrices import study as topic_matrices
 
 SMALL = Documents(topics=2, words=2, min_length=6, length=8, count=50)
@@ -237,6 +238,19 @@ def test_failed_runs_by_hand():
         False,
     ]
     assert not has_learnt(math.nan, 4.6, 3.1)
+
+
+def test_means_of_runs():
+    found = mean_of_runs([1.0, 2.0, 3.0])
+    assert (found.value, found.half_width) == pytest.approx((2.0, 4.302653 / 3**0.5), rel=1e-6)
+    few = mean_of_runs([1.0, 2.0])
+    assert (few.value, few.low, few.high) == (1.5, -math.inf, math.inf)
+    for nothing in ([], [1.0, math.nan, 2.0, 3.0]):
+        estimate = mean_of_runs(nothing)
+        assert math.isnan(estimate.value)
+        assert (estimate.low, estimate.high) == (-math.inf, math.inf)
+    wide = mean_of_runs([1.0, 2.0, 3.0], confidence=0.99)
+    assert wide.half_width == pytest.approx(9.924843 / 3**0.5, rel=1e-6)
 
 
 # ------------------------------------------------------------------ settings and units

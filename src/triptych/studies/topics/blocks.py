@@ -18,18 +18,18 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.estimates import Estimate, Outcome, mean
+from triptych.core.estimates import Outcome
 from triptych.core.randomness import TorchRng
 from triptych.studies.api.decide import Check, Need, above, at_least
 from triptych.studies.api.figures import Heatmap
 from triptych.studies.topics.networks import PAIRS, Documents, Optimiser, pair_name
+from triptych.studies.topics.runs import SEEDS, mean_of_runs
 from triptych.theory.topics import blocks_of
 from triptych.training.objectives import LossName
 
 VISIBLE = 0.5  # of the off-block spread: less cannot be seen in a picture
 CHANCE = 0.01  # largest p-value
 DIAGONAL = 0.65  # diagonality from which a matrix is called diagonal
-SEEDS = 3  # fewest runs of a setting that decide
 Pattern = Literal["blocks", "diagonal", "neither"]
 Corner = tuple[tuple[float, ...], ...]
 
@@ -158,12 +158,9 @@ def pair_checks(rows: Sequence[OfPair]) -> list[Check]:
     found = []
     for loss, optimiser in PAIRS:
         scores = [row.score for row in of_pair(rows, loss, optimiser) if row.score is not None]
-        estimate = mean(scores) if scores else Estimate(math.nan, -math.inf, math.inf, 0)
-        if len(scores) < SEEDS:
-            estimate = Estimate(estimate.value, -math.inf, math.inf, len(scores))
         name = pair_name(loss, optimiser)
         sentence = f"{name}: same topic minus different topic, in spreads between topics"
-        found.append(above(sentence, estimate, VISIBLE))
+        found.append(above(sentence, mean_of_runs(scores), VISIBLE))
     return found
 
 

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from triptych.core.estimates import Estimate, mean
+from triptych.core.estimates import mean
 from triptych.core.randomness import TorchRng
 from triptych.studies.api.decide import Check, Need, Verdict, above, at_least, decide, shown
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
-from triptych.studies.topics.blocks import SEEDS, Blocks, columns, made, pattern, statistics
+from triptych.studies.topics.blocks import Blocks, columns, made, pattern, statistics
 from triptych.studies.topics.measures import (
     LEARNT,
     attention_means,
@@ -43,6 +43,7 @@ from triptych.studies.topics.networks import (
     Training,
     trained,
 )
+from triptych.studies.topics.runs import SEEDS, mean_of_runs
 
 ROWS = ("Adam 0.003", "Adam 0.01", "Adam 0.03", "SGD 0.01", "SGD 0.03")  # of Table 2.1
 PUBLISHED = {
@@ -204,15 +205,6 @@ def _learnt(rows: Sequence[Attended]) -> list[Attended]:
     return [row for row in rows if has_learnt(row.held_out, row.guess, best)]
 
 
-def _ratio(rows: Sequence[Attended], values: Iterable[float]) -> Estimate:
-    """The mean over runs; without SEEDS of them nothing is known."""
-    found = list(values)
-    estimate = mean(found) if found else Estimate(math.nan, -math.inf, math.inf, 0)
-    if len(rows) < SEEDS:
-        return Estimate(estimate.value, -math.inf, math.inf, len(found))
-    return estimate
-
-
 def _table(groups: Sequence[Sequence[Attended]], names: Sequence[str]) -> dict[str, list]:
     """Means by row of a table, under the names of the published ones."""
 
@@ -243,7 +235,7 @@ def judge_blocks(rows: Rows[Row]) -> Verdict:
             sentence = f"{name}: left out, runs that learnt with a block-like W^V"
             checks.append(shown(sentence, float(len(some))))
             continue
-        ratio = mean([row.same_topic_attention / row.different_attention for row in some])
+        ratio = mean_of_runs([r.same_topic_attention / r.different_attention for r in some])
         published = PUBLISHED["same_topic"][place] / PUBLISHED["different"][place]
         sentence = f"{name}: attention to the same topic over that to different topics"
         checks.append(above(sentence, ratio, 1.0, published=published))
@@ -276,13 +268,13 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
         checks += [
             above(
                 f"{name}: attention to the same word over that to different topics",
-                _ratio(some, (r.same_word_attention / r.different_attention for r in some)),
+                mean_of_runs([r.same_word_attention / r.different_attention for r in some]),
                 MUCH,
                 published=word / other,
             ),
             above(
                 f"{name}: attention to different topics over that to the same topic",
-                _ratio(some, (r.different_attention / r.same_topic_attention for r in some)),
+                mean_of_runs([r.different_attention / r.same_topic_attention for r in some]),
                 1.0,
                 published=other / same,
             ),
@@ -298,8 +290,8 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
             words = [row.same_word_attention / row.different_attention for row in some]
             others = [row.different_attention / row.same_topic_attention for row in some]
             beside += [
-                shown(f"{what}: same word over different topics", mean(words)),
-                shown(f"{what}: different topics over same topic", mean(others)),
+                shown(f"{what}: same word over different topics", mean_of_runs(words)),
+                shown(f"{what}: different topics over same topic", mean_of_runs(others)),
             ]
     return decide(*checks, *beside, needs=needs, measured=_table(groups, DIAGONAL_ROWS))
 

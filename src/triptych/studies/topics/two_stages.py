@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from triptych.core.estimates import Outcome, mean
+from triptych.core.estimates import Outcome
 from triptych.core.validation import UserError
 from triptych.models.transformer import Transformer
 from triptych.studies.api.decide import Check, Verdict, above, at_least, below, decide, shown
@@ -28,6 +28,7 @@ from triptych.studies.topics.networks import (
     pair_name,
     trained,
 )
+from triptych.studies.topics.runs import mean_of_runs
 from triptych.studies.topics.stages import EARLY, GROWN, HALF, SMALL, Stages, stages
 from triptych.training.objectives import LossName
 
@@ -206,23 +207,23 @@ def checks_of(found: Sequence[Stages], confidence: float) -> tuple[Check, ...]:
     return (
         below(
             "clearest setting: W^K or W^Q over W^V, norms when W^V has made 80 % of its growth",
-            mean([each.size for each in found], confidence=confidence),
+            mean_of_runs([each.size for each in found], fewest=RUNS, confidence=confidence),
             SMALL,
         ),
         below(
             "clearest setting: share of its own growth that W^K or W^Q has made by then",
-            mean([each.early for each in found], confidence=confidence),
+            mean_of_runs([each.early for each in found], fewest=RUNS, confidence=confidence),
             EARLY,
         ),
         below(
             "clearest setting: when that is, as a share of the steps",
-            mean([each.when for each in found], confidence=confidence),
+            mean_of_runs([each.when for each in found], fewest=RUNS, confidence=confidence),
             HALF,
             published=SWITCH,
         ),
         above(
             "clearest setting: largest norm of W^K and W^Q over the first",
-            mean([each.grown for each in found], confidence=confidence),
+            mean_of_runs([each.grown for each in found], fewest=RUNS, confidence=confidence),
             GROWN,
         ),
     )
@@ -303,7 +304,10 @@ def _with(
 _REFUTED = [
     _with(first=1.4, key=tuple(3 * norm for norm in _LATE)),  # W^K is never small
     _with(key=(0.1, 0.2, 0.3, 0.4, 0.4, 0.5, 0.5, 0.6, 0.6, 0.7, 0.7)),  # W^K grows meanwhile
-    _with(value=(0.1, 0.8, 1.4, 2.1, 2.7, 3.4, 4.0, 4.7, 5.3, 6.0, 6.6)),  # W^V never stops
+    _with(  # W^V never stops
+        value=(0.1, 0.8, 1.4, 2.1, 2.7, 3.4, 4.0, 4.7, 5.3, 6.0, 6.6),
+        key=(*[0.1] * 9, 0.5, 3.0),
+    ),
     _with(key=(0.1, 0.1, 0.1, 0.1, 0.1, 0.11, 0.12, 0.12, 0.13, 0.13, 0.13)),  # W^K stays
     _with(key=_RISING),  # all three alike
 ]

@@ -8,12 +8,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych.core.estimates import Estimate, Outcome, mean
+from triptych.core.estimates import Outcome
 from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, largest, shown
 from triptych.studies.api.study import Claim, Rows
 from triptych.studies.topics.blocks import (
     DIAGONAL,
-    SEEDS,
     VISIBLE,
     made,
     of_pair,
@@ -21,6 +20,7 @@ from triptych.studies.topics.blocks import (
     pair_needs,
 )
 from triptych.studies.topics.networks import PAIRS, Optimiser
+from triptych.studies.topics.runs import SEEDS, mean_of_runs
 from triptych.studies.topics.topic_matrices.rows import (
     Descended,
     Diverged,
@@ -143,10 +143,7 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
     block, off, spread = PUBLISHED[figure]
     sgd = [row for row in mine if (row.loss, row.optimiser) == ("squared", "sgd")]
     found = readings(sgd, block)
-    ratios = [reading.ratio for reading in found]
-    ratio = mean(ratios) if ratios else Estimate(math.nan, -math.inf, math.inf, 0)
-    if len(ratios) < SEEDS:
-        ratio = Estimate(ratio.value, -math.inf, math.inf, len(ratios))
+    ratio = mean_of_runs([reading.ratio for reading in found])
     sentence = (
         "squared loss + SGD: block mean over mean between topics, at the published block mean"
     )
@@ -206,12 +203,12 @@ def _diagonal_checks(rows: Sequence[TrainedValue], confidence: float) -> tuple[C
     return (
         above(
             "diagonality of W^V in the most diagonal setting, 0 blocks to 1 diagonal",
-            mean(peaks, confidence=confidence),
+            mean_of_runs(peaks, confidence=confidence),
             DIAGONAL,
         ),
         above(
             "height of its diagonal, in spreads between topics",
-            mean(heights, confidence=confidence),
+            mean_of_runs(heights, confidence=confidence),
             VISIBLE,
         ),
     )
