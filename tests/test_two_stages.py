@@ -134,6 +134,37 @@ def test_all_runs_of_a_setting_matter():
     assert CLAIM.verdict([*mixed, *others]).outcome is Outcome.UNDECIDED
 
 
+def test_what_is_right_on_axes_of_its_own_is_told():
+    """W^K is never small beside W^V, but all the rest is as in two stages."""
+    verdict = CLAIM.verdict(CLAIM.refuted_by[0])
+    assert verdict.outcome is Outcome.FAILS
+    beside = {check.sentence: check.value for check in verdict.checks if check.outcome is None}
+    assert beside["settings where only the size of W^K or W^Q beside W^V is wrong"] == 12
+    assert beside["settings of which every run has two stages"] == 0
+
+
+def test_the_best_of_many_needs_more_confidence():
+    """One setting just holds at 95 %, the others fail: chosen from twelve it is undecided."""
+    spread = [0.12, 0.14, 0.16, 0.17, 0.19]  # mean 0.156 ± 0.033 at 95 %, ± 0.16 when corrected
+    rows = []
+    for row in CLAIM.held_by:
+        if row.learning_rate == 0.001:
+            at_switch = 0.8 * (row.value[-1] - row.value[0]) + row.value[0]
+            low = spread[row.seed] * at_switch
+            key = tuple(max(norm, low) for norm in (low, low, low, low, low, *_later(low)))
+            rows.append(replace(row, key=key, query=key))
+        else:
+            rows.append(replace(row, key=row.value, query=row.value))
+    sizes = [row.stages.size for row in rows if row.learning_rate == 0.001]
+    assert sizes == pytest.approx(spread)
+    assert all(row.stages.two for row in rows if row.learning_rate == 0.001)
+    assert CLAIM.verdict(rows).outcome is Outcome.UNDECIDED
+
+
+def _later(low):
+    return [low + 3.0 * step for step in range(1, 7)]
+
+
 def test_few_runs_or_settings_decide_nothing():
     four = [row for row in CLAIM.held_by if row.seed < 4]
     assert CLAIM.verdict(four).outcome is Outcome.UNDECIDED

@@ -183,9 +183,7 @@ STUDY = Study(
             held_out=100,
         ),
         Scale.LAPTOP: EmbeddingOrAttention(),
-        Scale.PAPER: EmbeddingOrAttention(
-            seeds=5, steps=5000, rates=(0.001, 0.003, 0.01), held_out=4000
-        ),
+        Scale.PAPER: EmbeddingOrAttention(steps=5000, rates=(0.001, 0.003, 0.01), held_out=4000),
     },
     units=units,
     run=run,
