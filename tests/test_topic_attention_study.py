@@ -117,8 +117,8 @@ def test_units():
         ("adam", 0.003, 1000),
         ("adam", 0.01, 1000),
         ("adam", 0.03, 1000),
-        ("sgd", 0.03, 5000),
-        ("sgd", 0.01, 15_000),
+        ("sgd", 0.03, 4000),
+        ("sgd", 0.01, 12_000),
     }
 
 
@@ -132,7 +132,7 @@ def test_networks_are_what_they_are_called():
     assert printed.input_length == 1.0
     assert (printed.start, printed.blind) == (False, False)
     assert trainings["identity"] == replace(
-        code, value=False, optimiser="adam", learning_rate=0.01, steps=1500
+        code, value=False, optimiser="adam", learning_rate=0.01, steps=1000
     )
     authors = trainings["authors"]
     assert (authors.authors, authors.embedding, authors.embedding_scale) == (True, True, 1.0)
