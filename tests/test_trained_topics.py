@@ -8,24 +8,37 @@ import torch
 
 from triptych.core.masking import corrupt
 from triptych.core.randomness import TorchRng, exact_law
-from triptych.models.bags import BagLM
-from triptych.studies.trained_topics import (
-    Documents,
-    Training,
-    UniformBagLM,
+from triptych.core.validation import UserError
+from triptych.models.bags import BagLM, token_vectors
+from triptych.studies.api.study import Scale
+from triptych.studies.topics import embedding_or_attention, topic_attention, two_stages
+from triptych.studies.topics.measures import (
     attention_means,
     embedding_products,
     exact_loss,
-    from_parameters,
+    has_learnt,
     held_out,
     held_out_loss,
-    masked_words,
-    network,
+    held_out_meter,
     norms,
-    parameters,
-    trained,
     value_matrix,
 )
+from triptych.studies.topics.networks import (
+    AuthorsNetwork,
+    Documents,
+    TopicSettings,
+    TopicUnit,
+    Training,
+    UniformBagLM,
+    best_by_held_out_loss,
+    masked_words,
+    network,
+    pair_name,
+    reader,
+    trained,
+)
+from triptych.studies.topics.runs import mean_of_runs
+from triptych.studies.topics.topic_matrices import study as topic_matrices
 
 SMALL = Documents(topics=2, words=2, min_length=6, length=8, count=50)
 
@@ -36,14 +49,6 @@ def names_of_trained(training):
 
 
 # ------------------------------------------------------------------ what is trained
-
-
-def test_parameters_come_back():
-    training = Training(embedding=True, optimiser="sgd", learning_rate=0.3, start=True)
-    values = parameters(SMALL, training)
-    assert from_parameters(values | {"kind": "other"}) == (SMALL, training)
-    assert values["optimiser"] == "sgd"
-    assert values["topics"] == 2
 
 
 def test_only_what_is_trained_moves():
@@ -63,7 +68,7 @@ def test_frozen_parts_are_what_they_should_be():
     assert torch.equal(net.embedding.weight, 3 * torch.eye(5))
     assert torch.equal(net.output.weight, torch.eye(5))
     assert torch.equal(value_matrix(net), torch.eye(5))
-    assert norms(net) == {"key": 0.0, "query": 0.0, "value": pytest.approx(math.sqrt(5))}
+    assert norms(net) == (0.0, 0.0, pytest.approx(math.sqrt(5)))
     assert network(SMALL, Training(start=True), 0).shape.vocab_size == 6
 
 
@@ -83,9 +88,193 @@ def test_norms_by_hand():
     for name, scale in (("query", 2.0), ("key", 3.0), ("value", 4.0)):
         net.set_matrix(f"blocks.0.attention.{name}.weight", scale * torch.eye(5))
     found = norms(net)
-    assert found["query"] == pytest.approx(2 * math.sqrt(5))
-    assert found["key"] == pytest.approx(3 * math.sqrt(5))
-    assert found["value"] == pytest.approx(4 * math.sqrt(5))
+    assert found.query == pytest.approx(2 * math.sqrt(5))
+    assert found.key == pytest.approx(3 * math.sqrt(5))
+    assert found.value == pytest.approx(4 * math.sqrt(5))
+
+
+# ------------------------------------------------------------------ the authors' network
+
+AUTHORS = Training(
+    embedding=True, authors=True, embedding_scale=1.0, init_scale=0.5, start=True, blind=True
+)
+
+
+def test_words_enter_normalised():
+    """LayerNorm(e_w + t) by its definition; t and the norm are trained, nothing is tied."""
+    net = network(SMALL, AUTHORS, 2)
+    assert isinstance(net, AuthorsNetwork)
+    with torch.no_grad():
+        net.input_norm.weight.copy_(torch.arange(1.0, 7.0))
+        net.input_norm.bias.copy_(torch.arange(6.0))
+    raw = (net.embedding.weight + net.every_word).detach()
+    centred = raw - raw.mean(1, keepdim=True)
+    wanted = centred / (centred.square().mean(1, keepdim=True) + 1e-5).sqrt()
+    wanted = wanted * torch.arange(1.0, 7.0) + torch.arange(6.0)
+    assert torch.allclose(token_vectors(net), wanted, atol=1e-5)
+    assert net.output.weight is not net.embedding.weight
+    assert {"every_word", "input_norm.weight", "output.weight"} <= names_of_trained(AUTHORS)
+    # W_E' W_E is of the embeddings alone
+    weight = net.embedding.weight.detach()
+    assert torch.allclose(embedding_products(net), weight @ weight.T)
+
+
+def test_the_authors_network_on_counts_is_the_network_on_positions():
+    documents = dataclasses.replace(SMALL, p_m=0.4)
+    net = network(documents, AUTHORS, 1)
+    prediction = held_out(documents, dataclasses.replace(AUTHORS, blind=False), 3, 20)
+    found = reader(net, documents, AUTHORS).token_logits(prediction.seen)
+    length, checked = documents.length + 1, 0
+    for b in range(20):
+        tokens = prediction.seen[b, :length]
+        tokens = tokens[tokens >= 0]
+        for q in torch.nonzero(prediction.scored[b])[:, 0].tolist():
+            place = int((tokens == prediction.seen[b, length + q]).nonzero()[0])
+            assert torch.allclose(found[b, q], net(tokens[None])[0, place], atol=1e-5)
+            checked += 1
+    assert checked > 20
+
+
+def test_the_authors_network_starts_from_normal_embeddings():
+    documents = Documents(topics=10, words=10)
+    net = network(documents, dataclasses.replace(AUTHORS, init_scale=0.0577), 3)
+    assert float(net.embedding.weight.detach().std()) == pytest.approx(1.0, rel=0.05)
+    assert float(net.every_word.detach().std()) == pytest.approx(1.0, rel=0.3)
+    assert float(net.output.weight.detach().std()) == pytest.approx(0.0577, rel=0.05)
+    assert float(value_matrix(net).std()) == pytest.approx(0.0577, rel=0.05)
+    # LayerNorm makes every word √V long
+    assert torch.allclose(token_vectors(net).norm(dim=1), torch.tensor(102.0).sqrt(), rtol=1e-3)
+
+
+def test_the_authors_network_has_trained_embeddings():
+    with pytest.raises(UserError, match="embedding=True"):
+        Training(authors=True)
+
+
+# ------------------------------------------------------------------ stopping
+
+
+def scripted(losses):
+    """A held-out loss that follows a script, and the steps at which it was asked for."""
+    asked = []
+
+    def meter(net):
+        asked.append(len(asked))
+        return losses[len(asked) - 1]
+
+    return meter, asked
+
+
+@pytest.mark.parametrize(
+    ("losses", "patience", "best", "asked", "finished"),
+    [
+        ([3.0, 2.0, 2.5, 2.4, 1.0], 2, (2, 2.0), 4, True),  # the worked value
+        ([3.0, 2.0, 2.0, 2.0], 2, (2, 2.0), 4, True),  # as low is no new least
+        ([3.0, 2.0, 2.5, 1.9, 1.8], 2, (5, 1.8), 5, False),  # still falling at the last step
+        ([3.0, 2.0, 2.5, 2.4, 2.4], 4, (2, 2.0), 5, False),  # too patient
+        ([3.0, 4.0], 1, (1, 3.0), 2, True),
+    ],
+)
+def test_a_run_ends_when_its_loss_has_not_fallen_for_long(losses, patience, best, asked, finished):
+    documents = dataclasses.replace(SMALL, p_m=0.3)
+    training = Training(steps=5 * 3, learning_rate=0.05)
+    meter, seen = scripted(losses)
+    found = best_by_held_out_loss(
+        documents,
+        training,
+        0,
+        every=3,
+        patience=3 * patience,
+        look=value_matrix,
+        held_out_loss=meter,
+    )
+    assert (found.step, found.loss) == (3 * best[0], best[1])
+    assert len(seen) == asked
+    assert found.finished is finished
+
+
+def test_what_is_looked_at_is_kept_as_it_was():
+    """The value matrix of the best step, though training went on."""
+    documents = dataclasses.replace(SMALL, p_m=0.3)
+    training = Training(steps=12, learning_rate=0.05)
+    meter, _ = scripted([3.0, 2.0, 2.5, 2.6])
+    found = best_by_held_out_loss(
+        documents,
+        training,
+        0,
+        every=3,
+        patience=6,
+        look=lambda net: value_matrix(net).clone(),
+        held_out_loss=meter,
+    )
+    wanted, _ = trained(documents, dataclasses.replace(training, steps=6), 0)
+    assert torch.equal(found.found, value_matrix(wanted))
+
+
+def test_stopping_needs_a_step_to_ask_at():
+    with pytest.raises(UserError, match="every is 9"):
+        best_by_held_out_loss(
+            SMALL,
+            Training(steps=5),
+            0,
+            every=9,
+            patience=1,
+            look=value_matrix,
+            held_out_loss=lambda net: 0.0,
+        )
+
+
+def test_the_meter_is_the_held_out_loss():
+    net = network(SMALL, Training(init_scale=0.5), 0)
+    meter = held_out_meter(SMALL, Training(), 4, 50)
+    assert meter(net) == meter(net) == held_out_loss(net, SMALL, Training(), 4, 50)
+
+
+def test_failed_runs_by_hand():
+    assert [has_learnt(loss, 4.6, 3.1) for loss in (3.1, 3.39, 3.41, 4.5)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert not has_learnt(math.nan, 4.6, 3.1)
+
+
+def test_means_of_runs():
+    found = mean_of_runs([1.0, 2.0, 3.0])
+    assert (found.value, found.half_width) == pytest.approx((2.0, 4.302653 / 3**0.5), rel=1e-6)
+    few = mean_of_runs([1.0, 2.0])
+    assert (few.value, few.low, few.high) == (1.5, -math.inf, math.inf)
+    for nothing in ([], [1.0, math.nan, 2.0, 3.0]):
+        estimate = mean_of_runs(nothing)
+        assert math.isnan(estimate.value)
+        assert (estimate.low, estimate.high) == (-math.inf, math.inf)
+    wide = mean_of_runs([1.0, 2.0, 3.0], confidence=0.99)
+    assert wide.half_width == pytest.approx(9.924843 / 3**0.5, rel=1e-6)
+
+
+# ------------------------------------------------------------------ settings and units
+
+
+def test_sizes_reach_the_documents():
+    settings = TopicSettings(topics=3, words=4, min_length=5, length=6, count=7, seeds=2)
+    unit = TopicUnit.of(settings, seed=9)
+    assert unit.documents == settings.documents == Documents(3, 4, 0.1, 5, 6, 7)
+    assert list(settings.run_seeds) == [100, 101]
+    assert pair_name("squared", "sgd") == "squared loss + SGD"
+
+
+@pytest.mark.parametrize(
+    "study",
+    [m.STUDY for m in (topic_matrices, topic_attention, two_stages, embedding_or_attention)],
+    ids=lambda study: study.name,
+)
+def test_seeds_that_decide_are_fresh(study):
+    """Judges were changed after rows of seeds 0 to 4 had been seen."""
+    for scale in (Scale.LAPTOP, Scale.PAPER):
+        for unit in study.units(study.settings[scale]):
+            if type(unit).__name__ not in ("TrainTied", "Descend"):  # shown beside; exact
+                assert unit.seed >= 100
 
 
 # ------------------------------------------------------------------ the objective
@@ -215,7 +404,7 @@ def test_exact_loss_against_the_urn(name):
 
 
 def test_exact_loss_needs_masks_and_survives_documents_without_any():
-    with pytest.raises(ValueError, match="p_c = p_r = 0"):
+    with pytest.raises(UserError, match="p_c = p_r = 0"):
         exact_loss(SMALL, "cross_entropy", 0, 10)
     rare = dataclasses.replace(SMALL, p_m=0.02, p_c=0.0, p_r=0.0)
     assert math.isfinite(exact_loss(rare, "cross_entropy", 0, 50))
@@ -242,7 +431,7 @@ def test_training_learns_and_leaves_frozen_parts():
     training = Training(attention=False, steps=150, learning_rate=0.1)
     before = held_out_loss(network(documents, training, 0), documents, training, 9, 300)
     net, _ = trained(documents, training, 0)
-    assert norms(net)["key"] == 0.0
+    assert norms(net).key == 0.0
     assert torch.equal(net.embedding.weight, torch.eye(5))
     # two topics, Dirichlet 0.1: the topic is mostly known, so about log 2 of log 5 is left
     assert before == pytest.approx(math.log(5), abs=0.01)
@@ -253,7 +442,7 @@ def test_l2_shrinks():
     documents = dataclasses.replace(SMALL, p_m=0.3)
     free, _ = trained(documents, Training(steps=60, attention=False, init_scale=0.5), 0)
     held, _ = trained(documents, Training(steps=60, attention=False, init_scale=0.5, l2=1.0), 0)
-    assert norms(held)["value"] < 0.7 * norms(free)["value"]
+    assert norms(held).value < 0.7 * norms(free).value
 
 
 # ------------------------------------------------------------------ attention by kind of pair
@@ -283,7 +472,7 @@ def test_attention_means_against_positions(start):
     if start:
         assert found.special == pytest.approx(sums["s"] / pairs["s"], abs=1e-6)
     else:
-        assert math.isnan(found.special)
+        assert found.special is None
 
 
 def test_even_attention_is_one_over_the_length():

@@ -5,8 +5,8 @@ copies of the token w together
 
     A(w | q) = n_w exp(s_qw) / Σ_w' n_w' exp(s_qw'),       n_w copies of w in the document,
 
-so one table of V x V scores serves every document, and only the positions that are asked about are
-computed. A document of 125 words with 19 masked ones costs a tenth of the pass over positions.
+so one table of V x V scores serves every document, and only the tokens that are asked about are
+computed, once each: a document of 125 words has 19 questions, of which 15 show the mask.
 """
 
 from dataclasses import dataclass
@@ -59,10 +59,7 @@ def bag_attention(
 
     Worked value: with W^Q = W^K = 0 it is n_w / N, whatever the query.
     """
-    attention, vectors = only_attention(net), _vectors(net)
-    query = attention.query(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
-    key = attention.key(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
-    scores = attention.scale * query @ key.transpose(-1, -2)  # heads query key
+    scores = _scores(only_attention(net), token_vectors(net))
     with_counts = scores[:, queries].transpose(0, 1) + counts.to(scores.dtype).log()[:, None, None]
     return with_counts.softmax(-1)
 
@@ -70,12 +67,30 @@ def bag_attention(
 def bag_logits(
     net: Transformer, counts: Float[Tensor, "batch vocab"], queries: Int[Tensor, "batch queries"]
 ) -> Float[Tensor, "batch queries vocab"]:
-    """The logits that the network gives at any position that shows the token q."""
+    """The logits that the network gives at any position that shows the token q.
+
+    Most questions about a document show the same token, the mask: each is answered once.
+    """
     _check(net)
-    attention = only_attention(net)
-    value = attention.value(_vectors(net)).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
-    mixed = bag_attention(net, counts, queries) @ value  # batch heads queries head_width
-    return net.read_out(attention.join(mixed))
+    attention, vectors, vocab = only_attention(net), token_vectors(net), net.shape.vocab_size
+    documents = torch.arange(len(queries), device=queries.device)[:, None]
+    asked, place = (vocab * documents + queries).unique(return_inverse=True)
+    document, token = asked // vocab, asked % vocab
+    scores = _scores(attention, vectors)
+    log_counts = counts.to(scores.dtype).log()[document]
+    pattern = (scores.index_select(1, token) + log_counts).softmax(-1)  # heads asked vocab
+    value = attention.value(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
+    answers = net.read_out(attention.join((pattern @ value)[None]))[0]
+    return answers.index_select(0, place.flatten()).unflatten(0, place.shape)
+
+
+def _scores(
+    attention: Attention, vectors: Float[Tensor, "vocab width"]
+) -> Float[Tensor, "heads vocab vocab"]:
+    """Of every query token with every key token."""
+    query = attention.query(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
+    key = attention.key(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
+    return attention.scale * query @ key.transpose(-1, -2)
 
 
 def only_attention(net: Transformer) -> Attention:
@@ -85,9 +100,10 @@ def only_attention(net: Transformer) -> Attention:
     return block.attention
 
 
-def _vectors(net: Transformer) -> Float[Tensor, "vocab width"]:
-    assert net.embedding is not None
-    return net.embedding.weight
+def token_vectors(net: Transformer) -> Float[Tensor, "vocab width"]:
+    """What enters the layer for each token; without an embedding of its own a network has none."""
+    tokens = torch.arange(net.shape.vocab_size, device=net.output.weight.device)
+    return net.embed(tokens[None])[0]
 
 
 def _check(net: Transformer) -> None:

@@ -3,35 +3,52 @@
 The documents are LDA with T = 10 topics of v = 10 words, 100 to 150 words, Dirichlet 0.1, a corpus
 of 10,000 drawn once; masks are drawn anew at every step. The network is f(X) = W^E' W^V W^E X A + b
 with one head, no residual, no norm, no positions, evaluated on word counts (`models.bags`).
+`AuthorsNetwork` is the one of the authors' code, whose inputs are normalised.
 
 Tokens: words 0..Tv-1, the mask Tv and, if wanted, a start token Tv+1 at the head of every document.
 """
 
-import dataclasses
 import functools
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Generic, Literal, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from triptych.core.masking import corrupt
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
-from triptych.models.bags import BagLM, bag_attention, count_tokens, only_attention
+from triptych.core.validation import UserError
+from triptych.models.bags import BagLM, count_tokens, only_attention, token_vectors
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.topics import LDA
-from triptych.studies.study import Settings
+from triptych.studies.api.study import Settings, Unit
 from triptych.training.corpus import Corpus
 from triptych.training.loop import History, Recipe, fit
-from triptych.training.objectives import LossName, Objective, Prediction, loss
+from triptych.training.objectives import LossName, Objective, Prediction
 
 Optimiser = Literal["sgd", "adam"]
-LEARNT = 0.8  # of the way from a uniform guess to the best run's loss, or a run has failed
+PAIRS: tuple[tuple[LossName, Optimiser], ...] = (
+    ("cross_entropy", "sgd"),
+    ("cross_entropy", "adam"),
+    ("squared", "sgd"),
+    ("squared", "adam"),
+)
+NAMES = {
+    "cross_entropy": "cross-entropy",
+    "squared": "squared loss",
+    "sgd": "SGD",
+    "adam": "Adam",
+}
+DEFAULT = 0.0577  # standard deviation of PyTorch's default for a linear map of width 100
+
+
+def pair_name(loss: LossName, optimiser: Optimiser) -> str:
+    """As "squared loss + SGD"."""
+    return f"{NAMES[loss]} + {NAMES[optimiser]}"
 
 
 @dataclass(frozen=True)
@@ -68,9 +85,9 @@ class Documents:
         return torch.arange(self.mask_token) // self.words
 
 
-@dataclass(frozen=True)
-class TopicSizes(Settings):
-    """What every study of trained topic networks can be given: the documents' sizes."""
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """The documents' sizes, which the settings and the units of every study here have."""
 
     topics: int = 10
     words: int = 10
@@ -88,6 +105,22 @@ class TopicSizes(Settings):
             length=self.length,
             count=self.count,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicSettings(Sizes, Settings):
+    """Sizes of the documents and the seeds first_seed, first_seed + 1, … of the runs."""
+
+    first_seed: int = 100
+
+    @property
+    def run_seeds(self) -> range:
+        return range(self.first_seed, self.first_seed + self.seeds)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicUnit(Sizes, Unit):
+    """A network to train on documents of these sizes."""
 
 
 # of a run at smoke scale
@@ -112,6 +145,7 @@ class Training:
     input_length      length of the frozen one-hot inputs; the output is the plain identity
     init_scale  standard deviation of W^K, W^Q and W^V at the start; biases are 0
     embedding_scale   that of W^E, if it is trained
+    authors     the network of the authors' code (`AuthorsNetwork`); W^E must be trained
     """
 
     embedding: bool = False
@@ -126,22 +160,30 @@ class Training:
     input_length: float = 1.0
     init_scale: float = 0.02
     embedding_scale: float = 0.1
+    authors: bool = False
     steps: int = 5000
     batch: int = 40
 
+    def __post_init__(self) -> None:
+        if self.authors and not self.embedding:
+            raise UserError("authors=True is about trained embeddings: set embedding=True too")
 
-def parameters(documents: Documents, training: Training) -> dict[str, Any]:
-    """Both as one flat table of JSON values, for the parameters of a unit."""
-    return dataclasses.asdict(documents) | dataclasses.asdict(training)
 
+class AuthorsNetwork(Transformer):
+    """The network of the authors' code: a word w enters as LayerNorm(e_w + t), gain and bias
+    trained, where the vector t is the same for all words; the output matrix is its own.
 
-def from_parameters(values: Mapping[str, Any]) -> tuple[Documents, Training]:
-    """What `parameters` was made from; other names are left out."""
-    of_documents, of_training = (
-        {field.name: values[field.name] for field in dataclasses.fields(kind)}
-        for kind in (Documents, Training)
-    )
-    return Documents(**of_documents), Training(**of_training)
+    e_w and t start as N(0, 1), the output matrix like the attention.
+    """
+
+    def __init__(self, shape: Shape, *, seed: int, init_scale: float) -> None:
+        super().__init__(shape, seed=seed, init_scale=init_scale)
+        generator = torch.Generator().manual_seed(seed + 2_000_003)
+        self.every_word = nn.Parameter(torch.randn(shape.width, generator=generator))
+        self.input_norm = nn.LayerNorm(shape.width)
+
+    def embed(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t width"]:
+        return self.input_norm(super().embed(tokens) + self.every_word)
 
 
 def network(documents: Documents, training: Training, seed: int) -> Transformer:
@@ -157,13 +199,14 @@ def network(documents: Documents, training: Training, seed: int) -> Transformer:
         causal=False,
         positions="none",
         embedding="learned" if training.embedding else "one_hot",
-        tied=training.embedding,
+        tied=training.embedding and not training.authors,
         residual=False,
         norm="none",
         final_norm=False,
         output_projection=False,
     )
-    net = Transformer(shape, seed=seed, init_scale=training.init_scale)
+    kind = AuthorsNetwork if training.authors else Transformer
+    net = kind(shape, seed=seed, init_scale=training.init_scale)
     if training.embedding:
         assert net.embedding is not None
         with torch.no_grad():  # drawn N(0, init_scale²)
@@ -228,12 +271,12 @@ class UniformBagLM:
     ) -> Float[Tensor, "batch queries vocab"]:
         counts = count_tokens(seen[:, : self.length], self.net.shape.vocab_size)
         frequency = counts / counts.sum(1, keepdim=True)
-        assert self.net.embedding is not None
-        mixed = only_attention(self.net).value(frequency @ self.net.embedding.weight)
+        mixed = only_attention(self.net).value(frequency @ token_vectors(self.net))
         return self.net.read_out(mixed)[:, None].expand(-1, seen.shape[1] - self.length, -1)
 
 
-def _reader(net: Transformer, documents: Documents, training: Training) -> BagLM | UniformBagLM:
+def reader(net: Transformer, documents: Documents, training: Training) -> BagLM | UniformBagLM:
+    """The network as what `fit` trains; `token_logits` answers what `masked_words` asks."""
     length = documents.length + training.start
     return BagLM(net, length) if training.attention else UniformBagLM(net, length)
 
@@ -260,7 +303,7 @@ def trained(
     if watch is not None:
         watch(0, net)
     history = fit(
-        _reader(net, documents, training),
+        reader(net, documents, training),
         corpus.sample,
         masked_words(documents, training),
         recipe,
@@ -270,145 +313,63 @@ def trained(
     return net, history
 
 
-# ------------------------------------------------------------------ what to look at
+# ------------------------------------------------------------------ stopping by a held-out loss
 
-
-def value_matrix(net: Transformer) -> Float[Tensor, "V V"]:
-    """W^V: rows are predictions, columns what is attended to."""
-    return only_attention(net).value.weight.detach()
-
-
-def embedding_products(net: Transformer) -> Float[Tensor, "V V"]:
-    """E = W^E' W^E: the dot product of every two words' embeddings."""
-    assert net.embedding is not None
-    weight = net.embedding.weight.detach()
-    return weight @ weight.T
-
-
-def norms(net: Transformer) -> dict[str, float]:
-    """Frobenius norms of W^K, W^Q and W^V."""
-    attention = only_attention(net)
-    return {
-        name: float(linear.weight.detach().norm())
-        for name, linear in (
-            ("key", attention.key),
-            ("query", attention.query),
-            ("value", attention.value),
-        )
-    }
-
-
-def held_out(documents: Documents, training: Training, seed: int, count: int = 2000) -> Prediction:
-    """Fresh documents, corrupted; the same for every network that is asked about."""
-    rng = TorchRng(seed)
-    tokens = documents.lda.sample(count, rng)
-    return masked_words(documents, training)(tokens, rng)
-
-
-def guess(documents: Documents, training: Training) -> float:
-    """The loss of the uniform guess on words. Worked value: log 100 nats, or 1 - 1/100 squared."""
-    words = documents.mask_token
-    return math.log(words) if training.loss == "cross_entropy" else 1 - 1 / words
-
-
-def has_learnt(row: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> bool:
-    """Has its loss come LEARNT of the way from a guess to the best of the others?
-
-    Worked value: a guess costs 4.6 nats, the best run 3.1; then 3.4 is the most.
-    """
-    best = min(other["held_out"] for other in others)
-    return row["guess"] - row["held_out"] >= LEARNT * (row["guess"] - best)
-
-
-def held_out_loss(
-    net: Transformer, documents: Documents, training: Training, seed: int, count: int = 2000
-) -> float:
-    """The training loss, without its L2 term, on fresh documents."""
-    prediction = held_out(documents, training, seed, count)
-    with torch.no_grad():
-        logits = _reader(net, documents, training).token_logits(prediction.seen)
-        return float(loss(logits, prediction, training.loss))
-
-
-def exact_loss(documents: Documents, name: LossName, seed: int, count: int = 2000) -> float:
-    """The least possible loss on the documents of `held_out_loss`: that of the exact conditional.
-
-    Every selected word must be masked: a word that was kept or replaced would tell more than the
-    conditional given the shown words knows. That a masked token is a word, and not after the end,
-    is known to the network, and so it is here.
-    """
-    if documents.p_c or documents.p_r:
-        raise ValueError(
-            f"the exact conditional is known for p_c = p_r = 0; given p_c = {documents.p_c}, "
-            f"p_r = {documents.p_r}"
-        )
-    prediction = held_out(documents, Training(), seed, count)
-    document = prediction.seen[:, : documents.length]
-    hidden = document == documents.mask_token
-    tokens = document.masked_fill(hidden, 0)
-    tokens = tokens.masked_fill(document == -1, documents.lda.end_token)
-    law = documents.lda.masked_log_probs(tokens, hidden)
-    first = hidden.to(torch.uint8).argmax(1)  # hidden words of a document all have the same law
-    words = law[torch.arange(count), first, :-1]
-    words = words.masked_fill(~hidden.any(1, keepdim=True), 0.0).log_softmax(-1)  # not asked
-    words = torch.nn.functional.pad(words, (0, 1), value=-torch.inf)  # the mask is no answer
-    answer = words if name == "cross_entropy" else words.exp()
-    return float(loss(answer[:, None].expand(-1, prediction.tokens.shape[1], -1), prediction, name))
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True)
-class AttentionMeans:
-    """Mean attention per ordered pair of positions, by kind of pair.
+class Best(Generic[Found]):
+    """The network at its least held-out loss.
 
-    special: from a word to a start token, a class of its own; 0 pairs without one.
+    step, loss  when, and how much
+    found       what was looked at then
+    finished    no lower loss came for `patience` steps; else the steps ran out first
     """
 
-    same_word: float
-    same_topic: float
-    different_topic: float
-    special: float
+    step: int
+    loss: float
+    found: Found
+    finished: bool
 
 
-def attention_means(
-    net: Transformer,
+class _Enough(Exception):
+    """The held-out loss has not fallen for long enough."""
+
+
+def best_by_held_out_loss(
     documents: Documents,
-    *,
-    start: bool,
+    training: Training,
     seed: int,
-    count: int = 500,
-    cut: int = 100,
-) -> AttentionMeans:
-    """Mean weight over ordered pairs of words (a position and itself is the same word), pooled.
+    *,
+    every: int,
+    patience: int,
+    look: Callable[[Transformer], Found],
+    held_out_loss: Callable[[Transformer], float],
+) -> Best[Found]:
+    """Train until the held-out loss, asked for at every `every` steps, has had no new least value
+    for `patience` steps, or for `training.steps`; `look` at the network whenever it has one.
 
-    As in the source: unmasked documents cut to `cut` tokens, a start token among them, weights not
-    rescaled because every document has the same length.
+    The authors' code asks at every 1000 steps and stops when the best is more than 4 epochs, that
+    is 1000 steps, old: every = 1000, patience = 2000. Worked value: losses 3, 2, 2.5, 2.4, … at
+    steps 1, 2, 3, 4, … with patience 2 end at step 4, and the best is step 2.
     """
-    words = documents.lda.sample(count, TorchRng(seed))[:, : cut - start]
-    tokens = words
-    if start:
-        tokens = torch.cat([torch.full_like(words[:, :1], documents.start_token), words], dim=1)
-    topic = documents.topic_of_words()
-    sums = torch.zeros(4, dtype=torch.float64)
-    pairs = torch.zeros(4, dtype=torch.float64)
-    with torch.no_grad():
-        counts = count_tokens(tokens, net.shape.vocab_size)
-        mass = bag_attention(net, counts, words)[:, 0]  # document, word position, token
-    per_copy = (mass / counts[:, None].clamp(min=1)).gather(
-        2, tokens[:, None].expand(-1, words.shape[1], -1)
-    )
-    is_start = tokens == documents.start_token
-    key_topic = topic[tokens.clamp(max=documents.mask_token - 1)]
-    same_word = words[:, :, None] == tokens[:, None]
-    same_topic = (topic[words][:, :, None] == key_topic[:, None]) & ~same_word
-    kinds = (
-        same_word,
-        same_topic & ~is_start[:, None],
-        ~same_word & ~same_topic & ~is_start[:, None],
-        is_start[:, None].expand_as(same_word),
-    )
-    for k, kind in enumerate(kinds):
-        sums[k], pairs[k] = per_copy[kind].double().sum(), kind.sum()
-    means = (sums / pairs).tolist()
-    return AttentionMeans(
-        *(m if n else math.nan for m, n in zip(means, pairs.tolist(), strict=True))
-    )
+    if every < 1 or training.steps < every:
+        raise UserError(f"every is {every}; it must be 1 to {training.steps}, the number of steps")
+    best: list[Best[Found]] = []
+
+    def watch(step: int, net: Transformer) -> None:
+        if step == 0 or step % every:
+            return
+        value = held_out_loss(net)
+        if not best or value < best[-1].loss:
+            best.append(Best(step, value, look(net), finished=False))
+        elif step - best[-1].step >= patience:
+            raise _Enough
+
+    finished = False
+    try:
+        trained(documents, training, seed, watch=watch)
+    except _Enough:
+        finished = True
+    return replace(best[-1], finished=finished)
