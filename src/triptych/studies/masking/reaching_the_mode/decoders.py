@@ -38,7 +38,8 @@ from triptych.theory.kernels import Conditionals
 _STEPS = 7  # of a map that is applied again and again
 _LENGTH = 3  # of the sequences of bits that decoders are enumerated on
 _DROPPED = -40.0  # log-probability below which a truncating sampler drops a token
-_NUCLEUS = 0.7
+_NUCLEUS = 0.8
+_SOFT = 0.3  # scale of random weights: with larger ones laws are near point masses
 
 Step = Callable[[Int[Tensor, "1 length"], Rng], Int[Tensor, "1 length"]]
 
@@ -118,7 +119,7 @@ def _with_zeros(laws: Float[Tensor, "states length vocab"], seed: int) -> MadeZe
 def _random_decoders(seed: int) -> Mapping[str, Step]:
     """Ways to decode a network with random weights in parallel [li, (4.61)-(4.63)]."""
     shape = Shape(3, _LENGTH, width=8, layers=2, heads=2, causal=False)
-    lm = MaskedLM(Transformer(shape, seed=seed, init_scale=1.0, dtype=torch.float64))
+    lm = MaskedLM(Transformer(shape, seed=seed, init_scale=_SOFT, dtype=torch.float64))
 
     def laws(tokens: Int[Tensor, "1 length"]) -> Float[Tensor, "length vocab"]:
         return lm.token_logits(tokens).detach().log_softmax(-1)[0]
