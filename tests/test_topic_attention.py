@@ -138,6 +138,27 @@ def test_values_are_the_matrices_of_the_theorems(setting):
     torch.testing.assert_close(diagonal, uniform.diagonal_optimum(setting))
 
 
+def test_a_value_as_a_matrix():
+    found = Value(5.0, 3.0, 1.0, 2.0).matrix(Setting(1, 2, 1))
+    assert found.tolist() == [[5, 3, 2], [3, 5, 2], [0, 0, 0]]
+    for setting in (Setting(3, 2, 3), Setting(4, 3, 1, **HALF), Setting(2, 1, 1)):
+        value = Value(5.0, 3.0, 1.0, 2.0)
+        assert torch.equal(value.matrix(setting), matrix(setting, value))
+
+
+@pytest.mark.parametrize("setting", [Setting(3, 2, 2), Setting(4, 3, 1, **HALF)], ids=str)
+def test_uniform_blocks_are_as_printed(setting):
+    """Theorem 2.1.2, entry by entry."""
+    c1, c2, c3 = setting.constants
+    n, v = setting.vocab - 1, setting.words
+    different = -(c1 * c2 + c3) / (c2**2 + n)
+    found = Value.blocks(setting).matrix(setting)
+    assert float(found[0, -1]) == pytest.approx((c2 * c3 - c1 * n) / (c2**2 + n))
+    assert float(found[0, v]) == pytest.approx(different)
+    assert float(found[0, v - 1]) == pytest.approx(different + c3 / v)
+    assert not found[-1].any()
+
+
 def formulas(setting, kind, alpha, beta):
     """The sums of 2.1.7.7 and 2.1.7.8 as they are printed."""
     topics, v, tau = setting.topics, setting.words, setting.drawn

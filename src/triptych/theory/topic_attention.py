@@ -61,6 +61,21 @@ class Value:
         c1, _, c3 = setting.constants
         return cls(c3, 0.0, 0.0, -c1)
 
+    def matrix(self, setting: Setting) -> Float[Tensor, "V V"]:
+        """W with these entries, the mask's row and column last.
+
+        Worked value, T = 1, v = 2, entries 5, 3, 1, 2: rows (5, 3, 2), (3, 5, 2), (0, 0, 0).
+        """
+        n = setting.vocab - 1
+        topic = torch.arange(n) // setting.words
+        weight = torch.zeros((n + 1, n + 1), dtype=torch.float64)
+        words = weight[:n, :n]
+        words.fill_(self.different_topic)
+        words[topic[:, None] == topic] = self.same_topic
+        words.fill_diagonal_(self.same_word)
+        weight[:n, n] = self.mask
+        return weight
+
 
 class _Seen(NamedTuple):
     """Attention output by kind of word, for one kind of query: mass on each word, and how many."""
