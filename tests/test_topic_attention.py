@@ -140,6 +140,19 @@ def test_values_are_the_matrices_of_the_theorems(setting):
     torch.testing.assert_close(diagonal, uniform.diagonal_optimum(setting))
 
 
+@pytest.mark.parametrize("setting", [Setting(3, 2, 2), Setting(4, 3, 1, **HALF)], ids=str)
+def test_uniform_blocks_are_as_printed(setting):
+    """Theorem 2.1.2, entry by entry."""
+    c1, c2, c3 = setting.constants
+    n, v = setting.vocab - 1, setting.words
+    different = -(c1 * c2 + c3) / (c2**2 + n)
+    found = uniform.printed_ridge_limit(setting)
+    assert float(found[0, -1]) == pytest.approx((c2 * c3 - c1 * n) / (c2**2 + n))
+    assert float(found[0, v]) == pytest.approx(different)
+    assert float(found[0, v - 1]) == pytest.approx(different + c3 / v)
+    assert not found[-1].any()
+
+
 def formulas(setting, kind, alpha, beta):
     """The sums of 2.1.7.7 and 2.1.7.8 as they are printed."""
     topics, v, tau = setting.topics, setting.words, setting.drawn
