@@ -73,7 +73,6 @@ class Finding:
     planned: int = 0
     seconds: float | None = None
     made: str = ""
-    because: str = ""
 
 
 @dataclass(frozen=True)
@@ -224,7 +223,6 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
         missing=verdict.missing,
         exceptions=verdict.exceptions,
         measured=verdict.measured,
-        because=verdict.because,
     )
 
 

@@ -86,8 +86,6 @@ def _print_finding(console: Console, finding: Finding) -> None:
                 style=_COLOUR.get(check.outcome) if check.outcome else "dim",
             )
         console.print(Padding(table, (0, 0, 0, 6)))
-    elif finding.because:
-        console.print(Padding(escape(finding.because), (0, 0, 0, 6)))
     for missing in finding.missing:
         console.print(f"      [yellow]missing {escape(missing)}[/yellow]")
 

@@ -247,7 +247,7 @@ def run_task(task: Task, study: AnyStudy | None = None) -> Ended:
             rows, nan = [], dict[str, None]()
             for number, row in enumerate(study.run(unit, bench)):
                 rows.append(json.loads(json.dumps(study.row_to_json(row, number))))
-                nan |= dict.fromkeys(nan_fields(row) if study.rows else ())
+                nan |= dict.fromkeys(nan_fields(row))
     except KeyboardInterrupt:
         raise
     except BaseException:  # SystemExit too: a unit that calls sys.exit has not given its rows

@@ -79,7 +79,6 @@ class Verdict:
     """
 
     outcome: Outcome
-    because: str = ""  # of judges without checks
     measured: Mapping[str, Any] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     missing: tuple[str, ...] = ()
