@@ -1,6 +1,11 @@
+import signal
+
 import jaxtyping
 import pytest
 import torch
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background starts with
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 torch.set_num_threads(1)  # tiny tensors: threads cost ten times what they save
 

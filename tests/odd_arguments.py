@@ -9,7 +9,6 @@ import torch
 from triptych.core import samplers
 from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder
-from triptych.core.estimates import Estimate
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import Law, TorchRng
 from triptych.core.streams import RowStreams
@@ -170,8 +169,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "core.divergences.kl_divergence": lambda: {"log_p": LAW, "log_q": LAW.flip(0)},
     "core.divergences.total_variation": lambda: {"log_p": LAW, "log_q": LAW.flip(0)},
     "core.estimates.Estimate": lambda: {"value": 0.5, "low": 0.4, "high": 0.6, "n": 10},
-    "core.estimates.above": lambda: {"estimate": Estimate(0.5, 0.4, 0.6, 10), "threshold": 0.1},
-    "core.estimates.below": lambda: {"estimate": Estimate(0.5, 0.4, 0.6, 10), "threshold": 0.1},
     "core.estimates.bootstrap": lambda: {"samples": [0.1, 0.5, 0.3, 0.9], "resamples": 99},
     "core.estimates.mean": lambda: {"samples": [0.1, 0.5, 0.3]},
     "core.estimates.paired_difference": lambda: {"first": [0.1, 0.5], "second": [0.2, 0.1]},

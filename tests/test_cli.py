@@ -58,7 +58,23 @@ def test_a_failing_law_is_named_and_sets_the_exit_code(tmp_path):
     file.write_text(WRONG)
     result = run("verify", str(file))
     assert result.exit_code == 1
-    assert "FAILS: next token equals the table" in result.stdout
+    assert "FAILS: next token equals the table  (wrong: flipped)" in result.stdout
+    assert re.search(r"asked +P\(next token [01] \| \[[01, ]*\]\)", result.stdout)
+    assert f"{file}:5" in result.stdout
+    rows = json.loads(run("verify", str(file), "--json").stdout)
+    (row,) = (row for row in rows if row["law"] == "next token equals the table")
+    assert float(row["expected"]) + float(row["got"]) == pytest.approx(1)  # flipped
+    assert row["place"] == f"{file}:5"
+    assert all(row["asked"] == "" for row in rows if row["holds"])
+
+
+def test_what_raises_is_found_in_the_users_file(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG.replace("super().next_token_log_probs(prefix).flip(-1)", "prefix[:, 7]"))
+    result = run("verify", str(file))
+    assert result.exit_code == 1
+    assert "FAILS: could not be checked: IndexError" in result.stdout
+    assert f"{file}:6" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -89,7 +105,7 @@ def test_one_example_that_cannot_be_checked_does_not_hide_the_others(tmp_path):
     )
     result = run("verify", str(file))
     assert result.exit_code == 1
-    assert "could not be checked: TypeError: object has no vocab_size" in " ".join(
+    assert "could not be checked: UserError: structure: object has no vocab_size" in " ".join(
         result.stdout.split()
     )
     assert "7/7" in result.stdout
@@ -243,7 +259,7 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     assert "2 of these verdicts rest on shipped evidence." in before.stdout
     line = json.loads(run("claims", "--json").stdout)[0]
     assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
-    assert line["findings"][0]["done"] == 2
+    assert line["findings"][0]["done"] == done
 
     brought = run("import", "exact_heads.laptop", "--out", here)
     assert brought.exit_code == 0, brought.output

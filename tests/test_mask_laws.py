@@ -104,8 +104,11 @@ def test_moving_keeps_the_law():
         (lambda: MaskLaw.spans(3, 4), "runs of 4 positions"),
         (lambda: MaskLaw.independent(3, 1.0), "strictly between 0 and 1"),
         (lambda: MaskLaw.independent(30, 0.5), "more than can be held"),
-        (lambda: MaskLaw.weighted(2, [[0], [0]]), r"positions \[1\] are in no block"),
-        (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0, 0.0]), r"positions \[1\] are in no block"),
+        (lambda: MaskLaw.weighted(2, [[0], [0]]), r"positions \[1\] of length 2"),
+        (
+            lambda: MaskLaw.weighted(2, [[0], [1]], [1.0, 0.0]),
+            r"positions \[1\] of length 2 are in no",
+        ),
         (lambda: MaskLaw.weighted(2, [[0, 0], [1]]), "distinct positions"),
         (lambda: MaskLaw.weighted(2, [[0, 2], [1]]), "distinct positions in 0..1"),
         (lambda: MaskLaw.weighted(2, [[0], [1]], [1.0]), "1 weights for 2 blocks"),

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from triptych.core import estimates
 from triptych.core.counting import Counted
 from triptych.core.divergences import chi_square, entropy, kl_divergence, total_variation
-from triptych.core.estimates import Outcome
 from triptych.core.logspace import log1mexp, log_conditional, log_matmul, log_normalise, point_mass
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence, UserError, check_tokens
@@ -172,12 +171,6 @@ def test_paired_differences_remove_what_is_common():
     first = base + 1.0 + np.random.default_rng(2).normal(size=20) * 0.1
     estimate = estimates.paired_difference(list(first), list(base))
     assert estimate.low > 0.9
-    assert estimates.above(estimate, 0.0) is Outcome.HOLDS
-    assert estimates.above(estimate, 2.0) is Outcome.FAILS
-    assert estimates.above(estimate, estimate.value) is Outcome.UNDECIDED
-    assert estimates.below(estimate, 2.0) is Outcome.HOLDS
-    assert estimates.below(estimate, 0.0) is Outcome.FAILS
-    assert estimates.below(estimate, estimate.value) is Outcome.UNDECIDED
 
 
 def test_bad_samples_are_explained():

@@ -37,7 +37,11 @@ _MAX_RESAMPLES = 10**6
 
 @dataclass(frozen=True)
 class Estimate:
-    """A value and a confidence interval [low, high] around it, from n independent samples."""
+    """A value and a confidence interval [low, high] around it, from n independent samples.
+
+    A bound that is proven has confidence 1. What is not known, as the mean of no samples, is nan;
+    nothing is above, below or near it.
+    """
 
     value: float
     low: float
@@ -46,10 +50,10 @@ class Estimate:
     confidence: float = 0.95
 
     def __post_init__(self) -> None:
-        ends = {name: as_number(name, getattr(self, name), finite=False) for name in _NUMBERS}
-        if not ends["low"] <= ends["high"]:
+        ends = {name: _known_or_nan(name, getattr(self, name)) for name in _NUMBERS}
+        if ends["low"] > ends["high"]:
             raise UserError(f"low is {ends['low']} and high {ends['high']}; low must not be above")
-        confidence = as_probability("confidence", self.confidence, strictly=True)
+        confidence = as_number("confidence", self.confidence, above=0, at_most=1)
         set_fields(self, **ends, n=as_count("n", self.n), confidence=confidence)
 
     @property
@@ -58,6 +62,11 @@ class Estimate:
 
     def __str__(self) -> str:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def _known_or_nan(name: str, value: Number) -> float:
+    unknown = isinstance(value, float) and math.isnan(value)
+    return math.nan if unknown else as_number(name, value, finite=False)
 
 
 def mean(samples: Samples, *, confidence: Number = 0.95) -> Estimate:
@@ -150,26 +159,6 @@ def paired_difference(first: Samples, second: Samples, *, confidence: Number = 0
     return mean(one - other, confidence=confidence)
 
 
-def above(estimate: Estimate, threshold: Number) -> Outcome:
-    """HOLDS or FAILS only if the whole interval lies on one side of the threshold."""
-    threshold = _compared(estimate, threshold)
-    if estimate.low > threshold:
-        return Outcome.HOLDS
-    if estimate.high < threshold:
-        return Outcome.FAILS
-    return Outcome.UNDECIDED
-
-
-def below(estimate: Estimate, threshold: Number) -> Outcome:
-    """The mirror image of `above`."""
-    threshold = _compared(estimate, threshold)
-    if estimate.high < threshold:
-        return Outcome.HOLDS
-    if estimate.low > threshold:
-        return Outcome.FAILS
-    return Outcome.UNDECIDED
-
-
 def tv_tolerance(n: Count, outcomes: Count, failure: Number) -> float:
     """P(TV(empirical law of n draws, truth) > tolerance) ≤ failure.
 
@@ -202,9 +191,3 @@ def _values(samples: Samples, name: str = "samples") -> np.ndarray:
     if np.isposinf(values).any() and np.isneginf(values).any():
         raise UserError(f"{name} holds inf and -inf, which have no mean")
     return values
-
-
-def _compared(estimate: Estimate, threshold: Number) -> float:
-    if not isinstance(estimate, Estimate):
-        raise UserError(f"estimate is a {type(estimate).__name__}; it must be an Estimate")
-    return as_number("threshold", threshold, finite=False)

@@ -8,9 +8,11 @@ summing all probabilities. A sampler is compared with the law it promises, by en
 choices. The tests and `triptych verify` run these on every `examples()`.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -18,7 +20,7 @@ from torch import Tensor
 from triptych.core.conditionals import every_next_token_log_probs
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Density, EveryNextToken, Masked, NextToken
-from triptych.core.randomness import TorchRng, exact_law, exact_transition_matrix
+from triptych.core.randomness import Law, TorchRng, exact_law, exact_transition_matrix
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import (
@@ -38,12 +40,29 @@ _FAILURE = 1e-9  # probability that a correct sampler fails its law
 _COMPARISONS = 2_000_000
 
 
+class Counterexample(NamedTuple):
+    """Where a law fails most: what was asked, what the answer must be, and what it was.
+
+    method
+        The method that answered; `triptych verify` looks up its file and line.
+    """
+
+    asked: str
+    expected: str
+    got: str
+    method: str
+
+    def __str__(self) -> str:
+        return f"{self.asked}: expected {self.expected}, got {self.got}"
+
+
 class Finding(NamedTuple):
-    """One law, how far the structure is from it, and how far it may be."""
+    """One law, how far the structure is from it, how far it may be, and where it fails most."""
 
     law: str
     error: float
     tolerance: float
+    counterexample: Counterexample | None = None
 
     @property
     def holds(self) -> bool:
@@ -51,7 +70,8 @@ class Finding(NamedTuple):
 
     def __str__(self) -> str:
         sign = "ok  " if self.holds else "FAIL"
-        return f"{sign} {self.law}: off by {self.error:.2g} (at most {self.tolerance:.2g})"
+        line = f"{sign} {self.law}: off by {self.error:.2g} (at most {self.tolerance:.2g})"
+        return f"{line}\n     {self.counterexample}" if self.counterexample else line
 
 
 def check_structure(
@@ -75,38 +95,27 @@ def check_structure(
 
 def _structure_laws(structure: Any, device: torch.device, seed: int) -> Iterator[Finding]:
     every = all_sequences(structure.vocab_size, structure.length, device)
-    log_probs = structure.log_prob(every)
-    yield Finding("probabilities sum to one", _largest(log_probs.logsumexp(0)), TOLERANCE)
+    total = structure.log_prob(every).logsumexp(0)
+    sums = _Worst("log_prob")
+    sums.compare(
+        total[None], torch.zeros_like(total)[None], lambda _: f"sum over all {len(every)} sequences"
+    )
+    yield sums.finding("probabilities sum to one")
     table = Table.of(structure, device=device)
     if isinstance(structure, NextToken):
-        yield Finding("next token equals the table", _next_token_error(structure, table), TOLERANCE)
-        yield Finding(
-            "log_prob is the sum of next tokens", _chain_rule(structure, table), TOLERANCE
-        )
+        yield _next_token_law(structure, table)
+        yield _chain_rule(structure, table)
         if isinstance(structure, EveryNextToken):
-            together = structure.every_next_token_log_probs(table.support)
-            apart = every_next_token_log_probs(table, table.support)
-            yield Finding("every next token at once", _log_error(together, apart), TOLERANCE)
+            yield _every_next_token_law(structure, table)
         if len(table.support) < len(every):
-            yield Finding(
-                "an impossible prefix raises", _impossible_prefixes(structure, table), 0.0
-            )
+            yield _impossible_prefixes(structure, table)
     if isinstance(structure, Masked):
         patterns = _patterns(table.length, len(table.support), seed).to(device)
-        yield Finding(
-            "masked equals the table", _masked_error(structure, table, patterns), TOLERANCE
-        )
-        yield Finding("a hidden token is not read", _hidden_unread(structure, table), TOLERANCE)
+        yield _masked_law(structure, table, patterns)
+        yield _hidden_unread(structure, table)
     sample = getattr(structure, "sample", None)
     if sample is not None:
-        counts = torch.bincount(
-            table.rank(sample(_SAMPLES, TorchRng(seed, device))), minlength=len(every)
-        )
-        tv = 0.5 * (counts / _SAMPLES - table.log_probs.exp()).abs().sum()
-        reach = tv_tolerance(_SAMPLES, len(table.support), _FAILURE)
-        yield Finding("samples follow the law", float(tv), reach)
-        outside = counts[torch.isneginf(table.log_probs)].sum()
-        yield Finding("no sample is outside the support", float(outside), 0.0)
+        yield from _sample_laws(sample(_SAMPLES, TorchRng(seed, device)), table)
 
 
 def check_sampler(example: OneShot | Chain) -> list[Finding]:
@@ -118,7 +127,12 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
             law = exact_law(attempt, cutoff=cutoff)
             accepted = law.given(lambda outcome: outcome is not None)
             off = accepted.total_variation(dict(target))
-            return [Finding("law is the target", off, TOLERANCE + 2 * law.missing)]
+            tolerance = TOLERANCE + 2 * law.missing
+            case = None
+            if not off <= tolerance:
+                wanted = Law(dict(target)).probs
+                case = _worst_outcome("outcome {}", accepted.probs, wanted, "attempt")
+            return [Finding("law is the target", off, tolerance, case)]
         case Chain(step, target, reversible):
             check_callable("step of the example", step, "step(state, rng)")
             check_can("target of the example", target, "items")
@@ -126,10 +140,15 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
             p = torch.tensor([target[state] for state in states], dtype=torch.float64)
             p = p / p.sum()
             matrix = exact_transition_matrix(states, step)
-            findings = [Finding("target is invariant", _largest(p @ matrix - p), TOLERANCE)]
+            after = p @ matrix
+            off, case = _largest(after - p), None
+            if not off <= TOLERANCE:
+                got, wanted = (dict(zip(states, x.tolist(), strict=True)) for x in (after, p))
+                where = "state {} after one step from the target"
+                case = _worst_outcome(where, got, wanted, "step")
+            findings = [Finding("target is invariant", off, TOLERANCE, case)]
             if reversible:
-                flow = p[:, None] * matrix
-                findings.append(Finding("detailed balance", _largest(flow - flow.T), TOLERANCE))
+                findings.append(_detailed_balance(states, p[:, None] * matrix))
             return findings
         case _:
             raise UserError(
@@ -137,48 +156,142 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
             )
 
 
+# ------------------------------------------------------------------ where a law fails most
+
+
+class _Worst:
+    """The largest error of the answers of one method so far, and where it was."""
+
+    def __init__(self, method: str) -> None:
+        self.method, self.error = method, 0.0
+        self.case: Counterexample | None = None
+
+    def compare(
+        self,
+        got: Float[Tensor, "..."],
+        wanted: Float[Tensor, "..."],
+        asked: Callable[[tuple[int, ...]], str],
+    ) -> None:
+        """Compare logarithms of probabilities; `asked` describes the entry at an index."""
+        if got.shape != wanted.shape:
+            raise UserError(
+                f"{self.method} answers with shape {tuple(got.shape)} where it must be "
+                f"{tuple(wanted.shape)}"
+            )
+        off = _log_errors(got, wanted)
+        if not off.numel() or float(off.max()) <= self.error:
+            return
+        at = tuple(int(i) for i in np.unravel_index(int(off.argmax()), off.shape))
+        self.error = float(off[at])
+        self.case = Counterexample(
+            asked(at), _probability(float(wanted[at])), _probability(float(got[at])), self.method
+        )
+
+    def finding(self, law: str, tolerance: float = TOLERANCE) -> Finding:
+        fails = not self.error <= tolerance
+        return Finding(law, self.error, tolerance, self.case if fails else None)
+
+
+def _probability(log: float) -> str:
+    """exp(log), and the logarithm itself where the digits of the first do not tell.
+
+    Worked values: log ½ is "0.5"; -2000 is "exp(-2000)".
+    """
+    return f"{math.exp(log):.10g}" if -30 < log < 30 or log == -math.inf else f"exp({log:.10g})"
+
+
+def _log_errors(got: Float[Tensor, "..."], wanted: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Differences of logarithms; 0 where both are -inf, inf where one is or one is nan."""
+    same = got == wanted
+    return torch.where(same, torch.zeros_like(got), got - wanted).abs().nan_to_num(nan=torch.inf)
+
+
 def _largest(difference: Float[Tensor, "..."]) -> float:
     return float(difference.abs().max())
 
 
-def _log_error(got: Float[Tensor, "..."], wanted: Float[Tensor, "..."]) -> float:
-    """Largest difference of logarithms; inf when one is -inf and the other is not."""
-    same = got == wanted  # also where both are -inf
-    return _largest(
-        torch.where(same, torch.zeros_like(got), got - wanted).nan_to_num(nan=torch.inf)
+def _worst_outcome(
+    asked: str, got: Mapping[Any, float], wanted: Mapping[Any, float], method: str
+) -> Counterexample:
+    """The outcome whose probability is furthest from the one that it must have."""
+    apart = {x: abs(got.get(x, 0.0) - wanted.get(x, 0.0)) for x in [*wanted, *got]}
+    x = max(apart, key=lambda outcome: apart[outcome])
+    return Counterexample(
+        "probability of " + asked.format(x),
+        f"{wanted.get(x, 0.0):.10g}",
+        f"{got.get(x, 0.0):.10g}",
+        method,
     )
 
 
-def _next_token_error(structure: NextToken, table: Table) -> float:
-    errors = []
+def _detailed_balance(states: list[Any], flow: Float[Tensor, "states states"]) -> Finding:
+    apart = (flow - flow.T).abs()
+    error = float(apart.max())
+    case = None
+    if not error <= TOLERANCE:
+        i, j = divmod(int(apart.argmax()), len(states))
+        case = Counterexample(
+            f"P(at {states[i]}, then {states[j]})",
+            f"{float(flow[j, i]):.10g}, the probability of the way back",
+            f"{float(flow[i, j]):.10g}",
+            "step",
+        )
+    return Finding("detailed balance", error, TOLERANCE, case)
+
+
+# ------------------------------------------------------------------ the laws of structures
+
+
+def _next_token_law(structure: NextToken, table: Table) -> Finding:
+    worst = _Worst("next_token_log_probs")
     for t in range(table.length):
         prefixes = table.support[:, :t]
-        errors.append(
-            _log_error(
-                structure.next_token_log_probs(prefixes), table.next_token_log_probs(prefixes)
-            )
+        worst.compare(
+            structure.next_token_log_probs(prefixes),
+            table.next_token_log_probs(prefixes),
+            lambda at, prefixes=prefixes: f"P(next token {at[1]} | {prefixes[at[0]].tolist()})",
         )
-    return max(errors)
+    return worst.finding("next token equals the table")
 
 
-def _chain_rule(structure: Any, table: Table) -> float:
+def _chain_rule(structure: Any, table: Table) -> Finding:
     tokens = table.support
     total = torch.zeros(len(tokens), dtype=torch.float64, device=tokens.device)
     for t in range(table.length):
         log_probs = structure.next_token_log_probs(tokens[:, :t])
         total += log_probs.gather(1, tokens[:, t : t + 1])[:, 0]
-    return _log_error(structure.log_prob(tokens), total)
+    worst = _Worst("log_prob")
+    worst.compare(structure.log_prob(tokens), total, lambda at: f"P({tokens[at[0]].tolist()})")
+    return worst.finding("log_prob is the sum of next tokens")
 
 
-def _impossible_prefixes(structure: NextToken, table: Table) -> float:
+def _every_next_token_law(structure: EveryNextToken, table: Table) -> Finding:
+    worst, tokens = _Worst("every_next_token_log_probs"), table.support
+    worst.compare(
+        structure.every_next_token_log_probs(tokens),
+        every_next_token_log_probs(table, tokens),
+        lambda at: (
+            f"P(next token {at[2]} | {tokens[at[0], : at[1]].tolist()}), position {at[1]} "
+            f"of {tokens[at[0]].tolist()}"
+        ),
+    )
+    return worst.finding("every next token at once")
+
+
+def _impossible_prefixes(structure: NextToken, table: Table) -> Finding:
     """How many prefixes of probability 0 are answered as if they had a conditional."""
-    answered = 0
+    answered: list[list[int]] = []
     for t in range(1, table.length):
         every = all_sequences(table.vocab_size, t, table.device)
         mass = table.log_probs.reshape(len(every), -1).logsumexp(-1)
         for prefix in every[torch.isneginf(mass)][:20]:
-            answered += not _raises(structure.next_token_log_probs, prefix[None])
-    return float(answered)
+            if not _raises(structure.next_token_log_probs, prefix[None]):
+                answered.append(prefix.tolist())
+    case = None
+    if answered:
+        asked = f"next token after {answered[0]}, which has probability 0"
+        case = Counterexample(asked, "ImpossibleEvidence", "an answer", "next_token_log_probs")
+    return Finding("an impossible prefix raises", float(len(answered)), 0.0, case)
 
 
 def _raises(ask: Callable[[Tensor], Tensor], prefix: Int[Tensor, "1 t"]) -> bool:
@@ -199,31 +312,70 @@ def _patterns(length: int, sequences: int, seed: int) -> Bool[Tensor, "patterns 
     return every[order[:affordable]]
 
 
-def _masked_error(
+def _masked_law(
     structure: Masked, table: Table, patterns: Bool[Tensor, "patterns length"]
-) -> float:
+) -> Finding:
     """Every pattern on the support, and all patterns mixed in one batch."""
-    tokens, errors = table.support, []
-    for pattern in patterns:
-        hidden = pattern.expand_as(tokens)
-        errors.append(
-            _log_error(
-                structure.masked_log_probs(tokens, hidden), table.masked_log_probs(tokens, hidden)
-            )
+    worst, tokens = _Worst("masked_log_probs"), table.support
+
+    def compare(tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]) -> None:
+        worst.compare(
+            structure.masked_log_probs(tokens, hidden),
+            table.masked_log_probs(tokens, hidden),
+            lambda at: _masked_question(at, tokens, hidden),
         )
+
+    for pattern in patterns:
+        compare(tokens, pattern.expand_as(tokens))
     rows = torch.arange(min(len(tokens), 64), device=tokens.device)
-    mixed, hidden = tokens[rows], patterns[rows % len(patterns)]
-    errors.append(
-        _log_error(structure.masked_log_probs(mixed, hidden), table.masked_log_probs(mixed, hidden))
-    )
-    return max(errors)
+    compare(tokens[rows], patterns[rows % len(patterns)])
+    return worst.finding("masked equals the table")
 
 
-def _hidden_unread(structure: Masked, table: Table) -> float:
+def _masked_question(
+    at: tuple[int, ...],
+    tokens: Int[Tensor, "batch length"],
+    hidden: Bool[Tensor, "batch length"],
+) -> str:
+    """In words; the position that is asked about and every hidden one are shown as ?."""
+    row, position, token = at
+    pairs = zip(tokens[row].tolist(), hidden[row].tolist(), strict=True)
+    shown = ", ".join("?" if unseen else str(token) for token, unseen in pairs)
+    return f"P(token {token} at position {position} | [{shown}])"
+
+
+def _hidden_unread(structure: Masked, table: Table) -> Finding:
     """Garbage under `hidden` must change nothing."""
     tokens = table.support[:50]
     hidden = torch.arange(table.length, device=tokens.device).expand_as(tokens) % 2 == 0
     garbage = torch.where(hidden, -7, tokens)
-    return _log_error(
-        structure.masked_log_probs(garbage, hidden), structure.masked_log_probs(tokens, hidden)
+    worst = _Worst("masked_log_probs")
+    worst.compare(
+        structure.masked_log_probs(garbage, hidden),
+        structure.masked_log_probs(tokens, hidden),
+        lambda at: _masked_question(at, tokens, hidden) + " with -7 in the hidden places",
     )
+    return worst.finding("a hidden token is not read")
+
+
+def _sample_laws(samples: Int[Tensor, "samples length"], table: Table) -> Iterator[Finding]:
+    """The shares of all sequences, and what must never be drawn."""
+    counts = torch.bincount(table.rank(samples), minlength=len(table.log_probs))
+    probs, shares = table.log_probs.exp(), counts / _SAMPLES
+    tv, case = float(0.5 * (shares - probs).abs().sum()), None
+    reach = tv_tolerance(_SAMPLES, len(table.support), _FAILURE)
+    sequences = all_sequences(table.vocab_size, table.length, table.device)
+    if not tv <= reach:
+        at = int((shares - probs).abs().argmax())
+        asked = f"share of {sequences[at].tolist()} among {_SAMPLES} samples"
+        case = Counterexample(
+            asked, f"{float(probs[at]):.4g}", f"{float(shares[at]):.4g}", "sample"
+        )
+    yield Finding("samples follow the law", tv, reach, case)
+    outside = torch.where(torch.isneginf(table.log_probs), counts, 0)
+    count, case = int(outside.sum()), None
+    if count:
+        at = int(outside.argmax())
+        asked = f"samples equal to {sequences[at].tolist()}, which has probability 0"
+        case = Counterexample(asked, "0", str(int(outside[at])), "sample")
+    yield Finding("no sample is outside the support", float(count), 0.0, case)

@@ -210,6 +210,7 @@ def _bindings(tree: ast.Module) -> dict[str, list[ast.AST]]:
         found.setdefault(name, []).append(node)
 
     def look(statements: Iterable[ast.stmt]) -> None:
+        """The names that these statements bind, also those inside if, try, with and loops."""
         for node in statements:
             if isinstance(node, _DEFINITIONS):
                 add(node.name, node)

@@ -1,9 +1,12 @@
 """Run the laws on examples, with progress, and show what came out."""
 
+import functools
 import importlib
+import inspect
 import math
 import sys
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +15,7 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from triptych.core.laws import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
@@ -22,7 +26,7 @@ PACKAGES = ("triptych.structures", "triptych.inference")
 
 
 class LawFinding(NamedTuple):
-    """One law on one example."""
+    """One law on one example; where it fails: what was asked, and the file and line to look at."""
 
     module: str
     example: str
@@ -31,6 +35,10 @@ class LawFinding(NamedTuple):
     tolerance: float
     holds: bool
     seconds: float
+    asked: str = ""
+    expected: str = ""
+    got: str = ""
+    place: str = ""
 
 
 def verify_examples(file: Path | None, device: str) -> list[LawFinding]:
@@ -56,6 +64,7 @@ def verify_examples(file: Path | None, device: str) -> list[LawFinding]:
 def _verify(example: Example, device: str) -> list[LawFinding]:
     """Every law of one example; one that cannot be checked is a finding that does not hold."""
     started = time.perf_counter()
+    raised = ""
     try:
         if isinstance(example.value, OneShot | Chain):
             findings = check_sampler(example.value)
@@ -66,16 +75,49 @@ def _verify(example: Example, device: str) -> list[LawFinding]:
                     raise TypeError(f"{type(value).__name__} has no method to(device)")
                 value = value.to(device)
             findings = check_structure(value, device=device)
-    except (
-        Exception
-    ) as error:  # a user's structure may raise anything; the others are still checked
+    except Exception as error:  # a user's code may raise anything; the others are still checked
         what = f"could not be checked: {type(error).__name__}: {error}"
-        findings = [Finding(what, math.inf, 0.0)]
+        findings, raised = [Finding(what, math.inf, 0.0)], _raised_at(error)
     seconds = (time.perf_counter() - started) / max(1, len(findings))
-    return [
-        LawFinding(example.module, example.name, *finding, finding.holds, seconds)
-        for finding in findings
+    rows = []
+    for law, off, tolerance, case in findings:
+        holds = Finding(law, off, tolerance).holds
+        row = LawFinding(example.module, example.name, law, off, tolerance, holds, seconds)
+        if case is not None:
+            place = defined_at(getattr(example.value, case.method, None))
+            row = row._replace(asked=case.asked, expected=case.expected, got=case.got, place=place)
+        rows.append(row._replace(place=raised) if raised else row)
+    return rows
+
+
+def defined_at(function: Any) -> str:
+    """File and line of a function or method, as "my_structure.py:12"; empty where there is none."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    function = inspect.unwrap(function) if callable(function) else function
+    try:
+        file = inspect.getsourcefile(function)
+        return f"{_near(file)}:{inspect.getsourcelines(function)[1]}" if file else ""
+    except (TypeError, OSError):
+        return ""
+
+
+def _raised_at(error: BaseException) -> str:
+    """The innermost line outside of Triptych's checks and of installed packages."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_file()
+        and "site-packages" not in frame.filename
+        and Path(frame.filename).name not in ("laws.py", "verification.py")
     ]
+    return f"{_near(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+
+
+def _near(file: str) -> str:
+    """The path from the working folder, if the file is in it."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
 def as_json(findings: list[LawFinding]) -> list[dict[str, Any]]:
@@ -87,7 +129,7 @@ def as_json(findings: list[LawFinding]) -> list[dict[str, Any]]:
 
 
 def print_findings(findings: list[LawFinding]) -> None:
-    """One line per example; a failing law gets its own line."""
+    """One line per example, then every failing law with the case in which it is furthest off."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("structure", "example", "laws", "largest error", "seconds"):
         table.add_column(title, justify="right" if title in ("laws", "seconds") else "left")
@@ -103,14 +145,24 @@ def print_findings(findings: list[LawFinding]) -> None:
             f"{sum(f.seconds for f in mine):.1f}",
             style=None if held == len(mine) else "bold red",
         )
-        for finding in mine:
-            if not finding.holds:
-                law = escape(f"FAILS: {finding.law}")
-                table.add_row("", law, "", f"{finding.error:.1e}", "", style="bold red")
     console = Console(width=None if sys.stdout.isatty() else 110)
     console.print(table)
+    for finding in findings:
+        if not finding.holds:
+            console.print(Text(_counterexample(finding), "red"), soft_wrap=True)
     held = sum(finding.holds for finding in findings)
     console.print(f"\n{held} of {len(findings)} laws hold.", highlight=False)
+
+
+def _counterexample(finding: LawFinding) -> str:
+    lines = ["", f"FAILS: {finding.law}  ({finding.module}: {finding.example})"]
+    if finding.asked:
+        lines += [
+            f"  asked     {finding.asked}",
+            f"  expected  {finding.expected}",
+            f"  got       {finding.got}",
+        ]
+    return "\n".join([*lines, *([f"  in        {finding.place}"] if finding.place else [])])
 
 
 def describe_structures() -> list[dict[str, Any]]:

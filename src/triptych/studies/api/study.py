@@ -154,7 +154,13 @@ class Claim(Generic[RowT]):
         """What the judge says. It never says HOLDS where a row that it looked at has a nan."""
         looked_at = rows if isinstance(rows, Rows) else Rows(rows)
         looked_at.asked.clear()
-        said = self.judge(looked_at)
+        try:
+            said = self.judge(looked_at)
+        except UserError:  # for instance the mean of values with a nan among them
+            spoiled = _with_nan(looked_at)
+            if not spoiled:
+                raise
+            return Verdict(Outcome.UNDECIDED, missing=tuple(spoiled))
         spoiled = _with_nan(looked_at)
         if said.outcome is Outcome.HOLDS and spoiled:
             return dataclasses.replace(said, outcome=Outcome.UNDECIDED, missing=tuple(spoiled))

@@ -20,8 +20,8 @@ def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
 
 def scaled(estimate: Estimate, factor: float) -> Estimate:
     """An estimate in another unit: 0.12 [0.1, 0.14] times 100 is 12 [10, 14]."""
-    ends = sorted((factor * estimate.low, factor * estimate.high))
-    return Estimate(factor * estimate.value, *ends, estimate.n, estimate.confidence)
+    low, high = sorted((factor * estimate.low, factor * estimate.high))
+    return Estimate(factor * estimate.value, low, high, estimate.n, estimate.confidence)
 
 
 def mean_series(

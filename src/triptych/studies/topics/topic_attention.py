@@ -95,6 +95,7 @@ class TrainAttention(TopicUnit):
 
     @property
     def training(self) -> Training:
+        """How this network is trained: as the code of the authors, or with one thing changed."""
         vocab = self.documents.mask_token + 2
         code = Training(
             init_scale=DEFAULT,
