@@ -259,7 +259,9 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     assert "2 of these verdicts rest on shipped evidence." in before.stdout
     line = json.loads(run("claims", "--json").stdout)[0]
     assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
-    assert line["findings"][0]["done"] == done
+    assert line["findings"][0]["done"] == done - 1
+    left_out = "1 more units of other settings are left out"  # DrawRegular with 20 strings
+    assert left_out in line["findings"][0]["notes"]
 
     brought = run("import", "exact_heads.laptop", "--out", here)
     assert brought.exit_code == 0, brought.output
