@@ -13,7 +13,7 @@ reproduce: $(VENV)/installed-core  ## run everything there is to reproduce
 	$(BIN)/triptych reproduce || [ $$? -eq 1 ]  # 1: a published claim fails, which is a finding
 
 test: lint types  ## lint, types and the whole test suite
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 test-slow: $(VENV)/installed-test  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -288,6 +288,7 @@ def test_workers_that_cannot_start(tmp_path, monkeypatch):
     assert {unit.status for unit in units} == {"pending"}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 def test_ctrl_c_on_ray(tmp_path, start):
     run = start(tmp_path, "STUCK", engine="ray", workers=2)

@@ -221,8 +221,9 @@ def test_the_library_changed_is_said_and_no_reason_to_stop(folder, tmp_path, mon
     assert run_into(out, study, old_rows="fresh").done == 3
 
 
-def test_the_command_line_asks(folder, tmp_path):
+def test_the_command_line_asks(folder, tmp_path, monkeypatch):
     """A script is refused with a sentence; the options decide."""
+    monkeypatch.setattr("triptych.lab.evidence.folder", lambda: None)  # nothing shipped to draw
     out = str(tmp_path / "runs")
 
     def run(*more):

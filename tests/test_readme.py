@@ -27,9 +27,14 @@ def test_python_blocks_run_in_order():
     assert "target" in namespace
 
 
-# All studies at once take a minute; each of them runs at smoke scale in test_studies as well.
+# All studies at once take a minute, and so do all examples; each study runs at smoke scale in
+# test_studies, and each example in test_structure_laws and test_sampler_laws.
+LONG = ("triptych reproduce", "triptych verify")
 COMMANDS = [
-    pytest.param(command, marks=pytest.mark.slow if "reproduce" in command else ())
+    pytest.param(
+        command,
+        marks=pytest.mark.slow if command == LONG[1] or command.startswith(LONG[0]) else (),
+    )
     for command in (
         line.split("#")[0].strip()
         for block in blocks("sh")
