@@ -186,7 +186,7 @@ def test_with_unequal_fields_rare_moves_keep_their_digits(coupling):
     assert float(mean + left) == pytest.approx(math.log(2), abs=1e-2)
 
 
-def test_the_steps_on_spins_have_these_laws():
+def test_the_steps_on_spins_have_these_laws(unchecked_shapes):
     """The samplers on the spins, enumerated choice by choice."""
     ising = Ferromagnet.equal(4, 3, 0.6, 0.3, -0.2).ising()
     states = [tuple(x) for x in all_sequences(2, 4).tolist()]

@@ -128,7 +128,7 @@ def test_against_the_definition(masks):
         assert torch.allclose(matrix_of(table, masks, draw=draw), wanted, atol=1e-12)
 
 
-def test_an_oracle_that_knows_joint_laws_is_asked_for_them():
+def test_an_oracle_that_knows_joint_laws_is_asked_for_them(unchecked_shapes):
     model = Ising.random(3, scale=1.0, seed=3)
     assert isinstance(model, gibbs.BlockMasked)
     assert not isinstance(Counted(model), gibbs.BlockMasked)

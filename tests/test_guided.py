@@ -312,7 +312,7 @@ class SometimesZero:
 
 @pytest.mark.parametrize("ess", [0.0, 0.9, 1.0])
 @pytest.mark.parametrize("end", [None, 0])
-def test_the_mean_weight_is_unbiased(ess, end):
+def test_the_mean_weight_is_unbiased(ess, end, unchecked_shapes):
     """E[exp log_normaliser] = Σ p(x) V(x) over the strings with no prefix of value 0."""
     lm, verifier, length = Table.random(2, 2, seed=6), SometimesZero(), 2
 

@@ -16,7 +16,7 @@ EXAMPLES = package_examples("triptych.inference")
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.label)
-def test_keeps_its_promise(example):
+def test_keeps_its_promise(example, unchecked_shapes):
     for finding in check_sampler(example.value):
         assert finding.holds, str(finding)
 

@@ -44,7 +44,7 @@ FEW_CHOICES = [
 
 
 @pytest.mark.parametrize("example", FEW_CHOICES, ids=lambda e: e.label)
-def test_sampling_by_enumeration_is_exactly_the_law(example):
+def test_sampling_by_enumeration_is_exactly_the_law(example, unchecked_shapes):
     """Every choice the sampler can make, with its probability: no noise, no tolerance for it."""
     structure = example.value
     law = exact_law(lambda rng: tuple(structure.sample(1, rng)[0].tolist()))

@@ -141,7 +141,7 @@ def test_point_masses_are_lower_bounds(table, masks):
     assert tn.point_mass_ratios(fair).tolist() == pytest.approx([2.0] * 4)
 
 
-def test_the_search_beats_the_limit_of_small_tilts():
+def test_the_search_beats_the_limit_of_small_tilts(unchecked_shapes):
     """A law on which C_AT is above C, so that a bound by C alone would be wrong."""
     dynamics = BlockDynamics(Table.of(Ising.random(4, scale=0.7, seed=0)), MaskLaw.of_size(4, 1))
     found = tn.tensorisation(dynamics)
