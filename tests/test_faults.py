@@ -165,6 +165,7 @@ print(killed, whole)
 """
 
 
+@pytest.mark.slow
 def test_fifty_kills_at_random_moments(tmp_path):
     """kill -9: the store opens, finished units stay as they are, the final rows are the same."""
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

@@ -206,7 +206,12 @@ def has_run(run):
 
 @pytest.mark.parametrize(
     "reached",
-    [maps("_multiarray_umath"), maps("libtorch_cpu"), server_loads, has_run],
+    [
+        pytest.param(maps("_multiarray_umath"), marks=pytest.mark.slow),
+        maps("libtorch_cpu"),
+        pytest.param(server_loads, marks=pytest.mark.slow),
+        has_run,
+    ],
     ids=["numpy", "torch", "fork server", "report"],
 )
 def test_ctrl_c_in_every_part_of_the_program(tmp_path, study_file, reached):

@@ -10,6 +10,9 @@ import pytest
 import torch
 
 from benchmarks.table import markdown
+from triptych.lab.runner import find_studies, run_study
+from triptych.lab.store import Store
+from triptych.studies.api.study import Scale
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -28,12 +31,13 @@ def test_python_blocks_run_in_order():
 
 
 # All studies at once take a minute, and so do all examples; each study runs at smoke scale in
-# test_studies, and each example in test_structure_laws and test_sampler_laws.
-LONG = ("triptych reproduce", "triptych verify")
+# test_studies, each example in test_structure_laws and test_sampler_laws; a report is drawn in
+# test_report and test_evidence.
+LONG = ("triptych verify", "triptych report")
 COMMANDS = [
     pytest.param(
         command,
-        marks=pytest.mark.slow if command == LONG[1] or command.startswith(LONG[0]) else (),
+        marks=pytest.mark.slow if command in LONG or "reproduce" in command else (),
     )
     for command in (
         line.split("#")[0].strip()
@@ -44,22 +48,32 @@ COMMANDS = [
 ]
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder in which the study of the commands has been run at smoke scale."""
+    folder = tmp_path_factory.mktemp("readme")
+    with Store.open(folder / "runs") as store:
+        run_study(find_studies()["exact_heads"], Scale.SMOKE, store=store, workers=0)
+    return folder
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_run(command, tmp_path):
+def test_commands_run(command, place):
     streak = next(block for block in blocks("python") if "class Streak" in block)
-    (tmp_path / "my_file.py").write_text(streak)
+    (place / "my_file.py").write_text(streak)
     hmm = {
         "initial": [0.5, 0.5],
         "transition": [[0.9, 0.1], [0.2, 0.8]],
         "emission": [[1, 0], [0, 1]],
     }
-    (tmp_path / "model.json").write_text(json.dumps(hmm))
-    (tmp_path / "docs").symlink_to(ROOT / "docs")
+    (place / "model.json").write_text(json.dumps(hmm))
+    if not (place / "docs").exists():
+        (place / "docs").symlink_to(ROOT / "docs")
     done = subprocess.run(
         [sys.executable, "-m", *command.split()],
         capture_output=True,
         text=True,
-        cwd=tmp_path,
+        cwd=place,
         check=False,
     )
     # A published claim that fails is a finding, and exit code 1 says so.

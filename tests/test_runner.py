@@ -328,6 +328,7 @@ with Store.open(Path(folder)) as store:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 def test_ray_gives_the_same_rows(tmp_path):
     """In a process of its own: Ray leaves threads and warnings behind."""
