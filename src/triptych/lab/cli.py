@@ -361,7 +361,7 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say which theorems of Wei et al. apply to your HMM or memory HMM, and print prompt and head.
+    """Say which theorems of Wei, Xie and Ma apply to your HMM, and print prompt and head.
 
     Exit code 1 when a task is given and no theorem covers it. The formats are in docs/check.md.
 
