@@ -220,6 +220,7 @@ def test_ctrl_c_stops_within_two_seconds_and_the_next_run_resumes(tmp_path, star
     assert rows == expected_rows(tmp_path / "expected", study, overrides=options)
 
 
+@pytest.mark.slow
 def test_ctrl_c_when_every_unit_is_stuck(tmp_path, start):
     run = start(tmp_path, "STUCK", workers=2)
     wait_for(lambda: count(tmp_path, toy_studies.STUCK, "running") == 2)

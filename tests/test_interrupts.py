@@ -253,6 +253,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_the_fork_server_always_has_an_answer_to_ctrl_c(tmp_path, study_file):
     """Blocked from its first moment; then it ends the server in silence, while that loads torch."""
     for name in ("before", "after"):

@@ -317,6 +317,7 @@ def test_too_short_strings_are_refused():
 CLAIMS = {claim.id: claim for claim in judge.CLAIMS}
 
 
+@pytest.mark.slow
 def test_a_task_that_needs_as_many_questions_as_printed():
     """The lower bound over all strategies meets the formula N (1 - q)/q + (N + 1)/2 from below."""
     assert queries.questions_if_even_is_rare_at_least(2, 1.0, horizon=1) == 1.0

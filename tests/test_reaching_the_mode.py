@@ -259,6 +259,7 @@ def test_the_samplers_are_run_on_the_spins(figure_rows, bound_rows):
 
 
 @pytest.mark.parametrize("k", [8, 0])
+@pytest.mark.slow
 def test_another_sampler_would_be_found_out(k, monkeypatch, gather):
     """Blocks of one spin fewer; independent parallel that leaves the last spin of the clique."""
     step, together = steps.gibbs.step, steps.independent_step
@@ -542,6 +543,7 @@ def test_a_block_given_by_hand():
     torch.testing.assert_close(found, torch.tensor(wanted, dtype=torch.float64))
 
 
+@pytest.mark.slow
 def test_a_decoder_that_looks_at_its_own_draws_is_found_out(monkeypatch, gather):
     """Positions drawn one after the other, each given what was drawn before: no product law."""
 
@@ -573,6 +575,7 @@ def test_every_decoder_moves_differently(decoder_rows):
     assert ((chains[2] == 0) | (chains[2] == 1)).all()  # argmax
 
 
+@pytest.mark.slow
 def test_a_wrong_network_is_found_out(monkeypatch, gather):
     """A network that confuses two sequences, and one whose laws are a little flatter."""
     written, law = parallel.compiled_map, parallel.compiled_law

@@ -597,6 +597,7 @@ def test_keys_step_and_play(tmp_path):
 
 
 @in_a_browser
+@pytest.mark.slow
 def test_a_long_walk_is_drawn_near_the_row_and_stays_are_one_step(tmp_path):
     decoder = RecomputingDecoder(Uniform(12, 12), 2)
     value = Rule(lambda prefix: 0.7 ** sum(token % 3 == 0 for token in prefix))

@@ -205,6 +205,7 @@ def test_an_interrupted_run_ends_bitwise_the_same(optimiser, tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_a_minimal_first_layer_learns_brackets():
     """One layer that is told type and depth learns Dyck prefixes [li, 2.2]."""
     dyck = Dyck.prefixes(types=2, max_depth=2, length=8, q=0.5)

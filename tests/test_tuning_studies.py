@@ -948,6 +948,7 @@ def simulated(rng, *, share, seeds):
 
 
 @pytest.mark.parametrize("seeds", [5, 20])
+@pytest.mark.slow
 def test_how_often_chance_decides(seeds):
     """Simulated runs of all six sizes. In 400 of them, with 5 and with 20 trials at each size and
     effects as published, the judge said FAILS in 2 and 0 %, HOLDS in 0 and 19 %; without any effect
