@@ -75,7 +75,7 @@ def mean(samples: Samples, *, confidence: Number = 0.95) -> Estimate:
     confidence = as_probability("confidence", confidence, strictly=True)
     n, centre = len(values), _mean(values)
     if n == 1 or math.isinf(centre):  # nothing is known of how far the mean is off
-        return Estimate(centre, -math.inf, math.inf, 1, confidence)
+        return Estimate(centre, -math.inf, math.inf, n, confidence)
     with np.errstate(over="ignore"):  # a spread beyond floats is infinite
         spread = float(values.std(ddof=1))
     reach = float(stats.t.ppf(0.5 + confidence / 2, n - 1)) * spread / math.sqrt(n)
