@@ -138,7 +138,7 @@ STUDY = Study(
             diverse_prompts=60,
             pictured=150,
         ),
-        Scale.PAPER: DyckBacktracking(seeds=8, first_seed=100, most_prompts=1_000_000),
+        Scale.PAPER: DyckBacktracking(seeds=32, first_seed=100, most_prompts=1_000_000),
     },
     units=units,
     run=run,
