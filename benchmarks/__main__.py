@@ -17,7 +17,7 @@ from rich.table import Table
 
 from benchmarks import guided, hmm, lab, network, sampling
 from benchmarks.table import markdown, readable
-from triptych.lab.environment import environment
+from triptych.lab.running.environment import environment
 
 HERE = Path(__file__).parent
 README = HERE.parent / "README.md"

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import torch
 
+from triptych.core.axioms import check_structure
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.laws import check_structure
 from triptych.core.randomness import TorchRng
-from triptych.lab.discovery import package_examples
+from triptych.lab.axioms.discovery import package_examples
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
-from triptych.structures.hmm import HMM
-from triptych.structures.memory_hmm import MemoryHMM
+from triptych.structures.hidden_markov.hmm import HMM
+from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.training.ensembles import fit_ensemble
 from triptych.training.loop import Recipe, fit, gap_meter
 from triptych.training.objectives import next_token

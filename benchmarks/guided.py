@@ -24,14 +24,14 @@ from triptych.core.decoders import PAD
 from triptych.core.protocols import Decoder, NetworkDecoder
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
-from triptych.inference import ancestral, backtracking, vgb
-from triptych.inference.run import Result
-from triptych.inference.transforms import nucleus
+from triptych.inference.guided import ancestral, backtracking, vgb
+from triptych.inference.guided.generation import Result
+from triptych.inference.guided.transforms import nucleus
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
-from triptych.structures.dyck import Dyck
+from triptych.structures.brackets.dyck import Dyck
 
 Row = dict[str, Any]
 VOCAB, WIDTH, LAYERS, HEADS = 5, 512, 6, 8  # two types of brackets, and the end
@@ -156,7 +156,7 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
     )
     single = OneByOne(lm, probe)
     result = together(lm, probe, given)
-    calls = result.ledger.generator_calls + result.ledger.verifier_calls
+    calls = result.costs.generator_calls + result.costs.verifier_calls
     refused = QUOTA * count - int(result.notes["quota_left"].sum())
     wanted, same, times = result.tokens.tolist(), 0, []
     single.complete(given[0], 0)
@@ -179,7 +179,7 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
         "bar": 20.0,
         "same_strings": same,
         "compared_strings": turns * compared,
-        "refusal_rate": refused / int(result.ledger.verifier_calls.sum()),
+        "refusal_rate": refused / int(result.costs.verifier_calls.sum()),
         "passes_one_by_one": int(calls.sum()),
         **_ratios(times),
     }

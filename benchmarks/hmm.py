@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.timing import compare, fastest, seconds
 from triptych.core.randomness import TorchRng
-from triptych.structures.hmm import HMM
+from triptych.structures.hidden_markov.hmm import HMM
 
 Row = dict[str, Any]
 ROWS, LENGTH, VOCAB = 1000, 128, 10

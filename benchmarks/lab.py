@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import seconds
-from triptych.lab.runner import load_study, run_study
-from triptych.lab.store import Store
+from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 
 Row = dict[str, Any]

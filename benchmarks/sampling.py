@@ -20,11 +20,11 @@ from benchmarks.timing import compare, seconds
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
-from triptych.inference.spins import SpinGibbs, colours
+from triptych.inference.chains.spins import SpinGibbs, colours
 from triptych.structures.ising import Ising
-from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
-from triptych.theory.families import IsingFamily
-from triptych.theory.masking import asymptotic_covariance
+from triptych.theory.masking.blocks.dynamics import BlockDynamics, poincare_constant
+from triptych.theory.masking.families import IsingFamily
+from triptych.theory.masking.information import asymptotic_covariance
 
 Row = dict[str, Any]
 SIDE, COUPLING, FIELD = 8, 0.3, 0.1

@@ -31,32 +31,32 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from triptych.core.axioms import check_sampler as check_sampler
+    from triptych.core.axioms import check_structure as check_structure
     from triptych.core.decoders import RecomputingDecoder as RecomputingDecoder
-    from triptych.core.laws import check_sampler as check_sampler
-    from triptych.core.laws import check_structure as check_structure
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.randomness import exact_law as exact_law
     from triptych.core.table import Table as Table
-    from triptych.inference import ancestral as ancestral
-    from triptych.inference import backtracking as backtracking
-    from triptych.inference import best_of_n as best_of_n
-    from triptych.inference import blocks as blocks
-    from triptych.inference import particles as particles
-    from triptych.inference import rejection as rejection
-    from triptych.inference import tokenwise as tokenwise
-    from triptych.inference import vgb as vgb
+    from triptych.inference.guided import ancestral as ancestral
+    from triptych.inference.guided import backtracking as backtracking
+    from triptych.inference.guided import best_of_n as best_of_n
+    from triptych.inference.guided import blocks as blocks
+    from triptych.inference.guided import particles as particles
+    from triptych.inference.guided import rejection as rejection
+    from triptych.inference.guided import tokenwise as tokenwise
+    from triptych.inference.guided import vgb as vgb
     from triptych.models.language_models import CausalLM as CausalLM
     from triptych.models.language_models import MaskedLM as MaskedLM
-    from triptych.models.pretrained import PretrainedMaskedLM as PretrainedMaskedLM
+    from triptych.models.pretrained.masked import PretrainedMaskedLM as PretrainedMaskedLM
     from triptych.models.transformer import Shape as Shape
     from triptych.models.transformer import Transformer as Transformer
+    from triptych.structures.brackets.dyck import Dyck as Dyck
     from triptych.structures.cfg import CFG as CFG
-    from triptych.structures.dyck import Dyck as Dyck
-    from triptych.structures.hmm import HMM as HMM
+    from triptych.structures.hidden_markov.hmm import HMM as HMM
+    from triptych.structures.hidden_markov.memory_hmm import MemoryHMM as MemoryHMM
     from triptych.structures.ising import Ising as Ising
     from triptych.structures.markov import Markov as Markov
-    from triptych.structures.memory_hmm import MemoryHMM as MemoryHMM
     from triptych.structures.topics import LDA as LDA
     from triptych.structures.topics import Topics as Topics
     from triptych.structures.uniform import Uniform as Uniform
@@ -70,19 +70,19 @@ if TYPE_CHECKING:
 
 _HOME = {  # module -> what is taken from it
     "core.decoders": ["RecomputingDecoder"],
-    "core.laws": ["check_sampler", "check_structure"],
+    "core.axioms": ["check_sampler", "check_structure"],
     "core.mask_laws": ["MaskLaw"],
     "core.randomness": ["TorchRng", "exact_law"],
     "core.table": ["Table"],
     "models.language_models": ["CausalLM", "MaskedLM"],
-    "models.pretrained": ["PretrainedMaskedLM"],
+    "models.pretrained.masked": ["PretrainedMaskedLM"],
     "models.transformer": ["Shape", "Transformer"],
     "structures.cfg": ["CFG"],
-    "structures.dyck": ["Dyck"],
-    "structures.hmm": ["HMM"],
+    "structures.brackets.dyck": ["Dyck"],
+    "structures.hidden_markov.hmm": ["HMM"],
     "structures.ising": ["Ising"],
     "structures.markov": ["Markov"],
-    "structures.memory_hmm": ["MemoryHMM"],
+    "structures.hidden_markov.memory_hmm": ["MemoryHMM"],
     "structures.topics": ["LDA", "Topics"],
     "structures.uniform": ["Uniform"],
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
@@ -105,7 +105,7 @@ __all__ = sorted([*_MODULE_OF, *_MODULES])  # pyright: ignore[reportUnsupportedD
 
 def __getattr__(name: str) -> Any:
     if name in _MODULES:
-        found = importlib.import_module(f"triptych.inference.{name}")
+        found = importlib.import_module(f"triptych.inference.guided.{name}")
     elif name in _MODULE_OF:
         found = getattr(importlib.import_module(f"triptych.{_MODULE_OF[name]}"), name)
     else:

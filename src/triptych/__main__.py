@@ -1,12 +1,12 @@
 """The program `triptych`; also `python -m triptych`."""
 
-from triptych.lab.interrupts import end_at_once
+from triptych.lab.running.interrupts import end_at_once
 
 
 def main() -> None:
     """Run the command line. Ctrl-C ends it at once, unless a command has to put things in order."""
     end_at_once()
-    from triptych.lab.cli import app
+    from triptych.lab.cli.app import app
 
     app()
 

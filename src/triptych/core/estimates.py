@@ -24,7 +24,7 @@ from triptych.core.validation import (
 Samples = Sequence[float] | np.ndarray
 
 
-class Outcome(Enum):
+class Status(Enum):
     HOLDS = "holds"
     FAILS = "fails"
     UNDECIDED = "undecided"

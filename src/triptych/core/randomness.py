@@ -7,7 +7,8 @@ and so turns any sampler with finitely many choices into its exact law.
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from numbers import Integral
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -27,6 +28,7 @@ from triptych.core.validation import (
     as_number,
     as_seed,
     check_callable,
+    check_can,
     check_room,
     set_fields,
     shown,
@@ -206,6 +208,22 @@ class TorchRng:
 def _pays(draws: int, outcomes: int) -> bool:
     """Whether alias tables are worth building: by sizes alone, so that streams can be repeated."""
     return outcomes <= _ALIAS_OUTCOMES and draws >= _ALIAS_DRAWS * outcomes
+
+
+RngLike = Rng | int
+"""An rng, or the seed of a new one."""
+
+
+def as_rng(rng: RngLike, device: torch.device | str = "cpu") -> Rng:
+    """The rng itself; for a whole number, `TorchRng(rng, device)`.
+
+    For functions that give a whole result. One that is called again and again, as a step of a
+    chain, needs an rng: a seed would make the same draw every time.
+    """
+    if isinstance(rng, bool) or not isinstance(rng, Integral):
+        check_can("rng", rng, "categorical")
+        return cast(Rng, rng)
+    return TorchRng(int(rng), device)
 
 
 class _Fork(BaseException):

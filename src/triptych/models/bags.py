@@ -43,6 +43,25 @@ class BagLM:
         )
 
 
+@dataclass(frozen=True, eq=False)
+class UniformBagLM:
+    """`BagLM` of a network with W^K = W^Q = 0: its answer is the same at every question.
+
+    One row of logits per document in place of one per question.
+    """
+
+    net: Transformer
+    length: int
+
+    def token_logits(
+        self, seen: Int[Tensor, "batch columns"]
+    ) -> Float[Tensor, "batch queries vocab"]:
+        counts = count_tokens(seen[:, : self.length], self.net.shape.vocab_size)
+        frequency = counts / counts.sum(1, keepdim=True)
+        mixed = only_attention(self.net).value(frequency @ token_vectors(self.net))
+        return self.net.read_out(mixed)[:, None].expand(-1, seen.shape[1] - self.length, -1)
+
+
 def count_tokens(
     document: Int[Tensor, "batch t"], vocab_size: int
 ) -> Float[Tensor, "batch {vocab_size}"]:

@@ -25,7 +25,7 @@ from triptych.core.validation import (
     moved_to,
     set_fields,
 )
-from triptych.structures.hmm import HMM
+from triptych.structures.hidden_markov.hmm import HMM
 
 
 @dataclass(frozen=True, eq=False, repr=False)

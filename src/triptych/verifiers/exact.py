@@ -34,7 +34,7 @@ from triptych.core.validation import (
     check_can,
     set_fields,
 )
-from triptych.structures.dyck import Dyck
+from triptych.structures.brackets.dyck import Dyck
 
 LAW_TOLERANCE = 1e-4  # of a sum of probabilities, as `rng.categorical` has it
 _REMEMBERED = 1_000_000  # prefixes whose value is kept

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from triptych.core.estimates import Estimate, Outcome
+from triptych.core.estimates import Estimate, Status
 
 EXACT = 1e-9  # float64 agreement of two sides of an equation
 
@@ -55,7 +55,7 @@ class Check:
     low: float | None
     high: float | None
     wanted: str
-    outcome: Outcome | None
+    outcome: Status | None
     rule: Rule
     published: float | None = None
     edge: str = ""
@@ -78,7 +78,7 @@ class Verdict:
         Numbers beside the published ones of the ledger, under the same names.
     """
 
-    outcome: Outcome
+    outcome: Status
     measured: Mapping[str, Any] = field(default_factory=dict)
     checks: tuple[Check, ...] = ()
     missing: tuple[str, ...] = ()
@@ -130,15 +130,15 @@ def within(sentence: str, found: Estimate, target: float, *, by: float) -> Check
 
 def exactly(sentence: str, error: float, *, below: float = EXACT) -> Check:
     """An equation or a bound without noise: HOLDS when the largest error is at most `below`."""
-    outcome = Outcome.HOLDS if error <= below else Outcome.FAILS
+    outcome = Status.HOLDS if error <= below else Status.FAILS
     if math.isnan(error):
-        outcome = Outcome.UNDECIDED
+        outcome = Status.UNDECIDED
     return Check(sentence, float(error), None, None, f"≤ {below:g}", outcome, "exactly")
 
 
 def none(sentence: str, count: int, *, of: int) -> Check:
     """Counterexamples: HOLDS when none of `of` cases is one, UNDECIDED when there are no cases."""
-    outcome = Outcome.FAILS if count else Outcome.HOLDS if of else Outcome.UNDECIDED
+    outcome = Status.FAILS if count else Status.HOLDS if of else Status.UNDECIDED
     return Check(sentence, float(count), None, None, f"0 of {of}", outcome, "none")
 
 
@@ -164,21 +164,21 @@ def decide(
     if not deciding:
         missing = missing or ("rows: 0",)
     outcomes = [check.outcome for check in deciding]
-    if any(check.exact and check.outcome is Outcome.FAILS for check in deciding):
-        outcome = Outcome.FAILS
-    elif missing or (Outcome.UNDECIDED in outcomes and Outcome.FAILS not in outcomes):
-        outcome = Outcome.UNDECIDED
+    if any(check.exact and check.outcome is Status.FAILS for check in deciding):
+        outcome = Status.FAILS
+    elif missing or (Status.UNDECIDED in outcomes and Status.FAILS not in outcomes):
+        outcome = Status.UNDECIDED
     else:
-        outcome = Outcome.FAILS if Outcome.FAILS in outcomes else Outcome.HOLDS
+        outcome = Status.FAILS if Status.FAILS in outcomes else Status.HOLDS
     exceptions = tuple(
-        dict.fromkeys(c.edge for c in checks if c.edge and c.outcome is Outcome.FAILS)
+        dict.fromkeys(c.edge for c in checks if c.edge and c.outcome is Status.FAILS)
     )
     return Verdict(
         outcome,
         measured=dict(measured or {}),
         checks=checks,
         missing=missing,
-        exceptions=exceptions if outcome is Outcome.HOLDS else (),
+        exceptions=exceptions if outcome is Status.HOLDS else (),
     )
 
 
@@ -198,9 +198,9 @@ def _estimated(
     rule: Rule,
     published: float | None,
 ) -> Check:
-    outcome = Outcome.HOLDS if holds else Outcome.FAILS if fails else Outcome.UNDECIDED
+    outcome = Status.HOLDS if holds else Status.FAILS if fails else Status.UNDECIDED
     if any(math.isnan(number) for number in (found.value, found.low, found.high)):
-        outcome = Outcome.UNDECIDED
+        outcome = Status.UNDECIDED
     return Check(sentence, found.value, found.low, found.high, wanted, outcome, rule, published)
 
 

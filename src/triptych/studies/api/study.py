@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, overload, runtime_checkable
 
-from triptych.core.estimates import Outcome
+from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.studies.api.decide import Verdict
@@ -160,10 +160,10 @@ class Claim(Generic[RowT]):
             spoiled = _with_nan(looked_at)
             if not spoiled:
                 raise
-            return Verdict(Outcome.UNDECIDED, missing=tuple(spoiled))
+            return Verdict(Status.UNDECIDED, missing=tuple(spoiled))
         spoiled = _with_nan(looked_at)
-        if said.outcome is Outcome.HOLDS and spoiled:
-            return dataclasses.replace(said, outcome=Outcome.UNDECIDED, missing=tuple(spoiled))
+        if said.outcome is Status.HOLDS and spoiled:
+            return dataclasses.replace(said, outcome=Status.UNDECIDED, missing=tuple(spoiled))
         return said
 
 

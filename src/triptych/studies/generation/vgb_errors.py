@@ -17,7 +17,7 @@ from triptych.core.estimates import Estimate, mean
 from triptych.core.protocols import Value
 from triptych.core.table import Table
 from triptych.core.validation import UserError
-from triptych.inference import blocks, particles, tokenwise
+from triptych.inference.guided import blocks, particles, tokenwise
 from triptych.studies.api.decide import (
     EXACT,
     Check,
@@ -32,8 +32,8 @@ from triptych.studies.api.decide import (
 )
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
-from triptych.studies.generation.vgb_tasks import off_by, slope, task, trials
-from triptych.theory import walks
+from triptych.studies.generation.shared.vgb_tasks import off_by, slope, task, trials
+from triptych.theory.generation import walks
 from triptych.verifiers.exact import ExactValue
 from triptych.verifiers.noisy import Delayed
 

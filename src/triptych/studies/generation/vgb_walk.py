@@ -18,7 +18,7 @@ from triptych.core.protocols import Value
 from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import UserError
-from triptych.inference import vgb
+from triptych.inference.guided import vgb
 from triptych.studies.api.decide import (
     Verdict,
     at_least,
@@ -31,8 +31,15 @@ from triptych.studies.api.decide import (
 )
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
-from triptych.studies.generation.vgb_tasks import DRAWN, TASKS, off_by, slope, task, trials
-from triptych.theory import walks
+from triptych.studies.generation.shared.vgb_tasks import (
+    DRAWN,
+    TASKS,
+    off_by,
+    slope,
+    task,
+    trials,
+)
+from triptych.theory.generation import walks
 
 FIRST_FITTED = 4  # lower trees have hardly an inner level, and mix in a handful of steps
 EXPONENT, NEARER = 2.0, 0.5  # an exponent within this of 2 is nearer to it than to 1 or 3

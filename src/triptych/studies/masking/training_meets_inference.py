@@ -17,11 +17,11 @@ from scipy import stats
 
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
-from triptych.studies.masking.models import efficiency, ising_named, law_named
-from triptych.theory import masking
-from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
-from triptych.theory.block_mixing import mixing_time
-from triptych.theory.families import IsingFamily
+from triptych.studies.masking.shared.models import efficiency, ising_named, law_named
+from triptych.theory.masking import information
+from triptych.theory.masking.blocks.dynamics import BlockDynamics, poincare_constant
+from triptych.theory.masking.blocks.mixing import mixing_time
+from triptych.theory.masking.families import IsingFamily
 
 DISTANCE = 0.25  # total variation at which a sampler counts as mixed
 _DRAWN = {  # mask laws with a line of their own
@@ -111,12 +111,12 @@ def neighbours(graph: str) -> int:
 def run(unit: Measure, bench: Bench) -> Iterable[MaskLawCosts]:
     """One row per mask law."""
     family = IsingFamily(ising_named(f"{unit.graph} {unit.pull / neighbours(unit.graph)}"))
-    table, fisher = family.table, masking.fisher(family)
+    table, fisher = family.table, information.fisher(family)
     for law in unit.laws:
         masks = law_named(law, family.length)
         dynamics = BlockDynamics(table, masks)
         # at the truth the Hessian is the covariance of the scores [li, Lemma 4.1.2]
-        gamma = torch.linalg.inv(masking.score_covariance(family, masks))
+        gamma = torch.linalg.inv(information.score_covariance(family, masks))
         worst, average = efficiency(fisher, gamma)
         yield MaskLawCosts(
             graph=unit.graph,

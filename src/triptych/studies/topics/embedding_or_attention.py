@@ -22,8 +22,8 @@ from typing import Literal
 from triptych.core.estimates import mean
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Study
-from triptych.studies.topics.measures import exact_loss, held_out_loss
-from triptych.studies.topics.networks import (
+from triptych.studies.topics.shared.measures import exact_loss, held_out_loss
+from triptych.studies.topics.shared.networks import (
     DEFAULT,
     TINY,
     Documents,

@@ -25,8 +25,8 @@ from triptych.core.randomness import TorchRng
 from triptych.studies.api.decide import Check, Need, Verdict, above, at_least, decide, shown
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
-from triptych.studies.topics.blocks import Blocks, columns, made, pattern, statistics
-from triptych.studies.topics.measures import (
+from triptych.studies.topics.shared.blocks import Blocks, columns, made, pattern, statistics
+from triptych.studies.topics.shared.measures import (
     LEARNT,
     attention_means,
     guess,
@@ -34,7 +34,7 @@ from triptych.studies.topics.measures import (
     held_out_loss,
     value_matrix,
 )
-from triptych.studies.topics.networks import (
+from triptych.studies.topics.shared.networks import (
     DEFAULT,
     TINY,
     Optimiser,
@@ -43,7 +43,7 @@ from triptych.studies.topics.networks import (
     Training,
     trained,
 )
-from triptych.studies.topics.runs import SEEDS, mean_of_runs
+from triptych.studies.topics.shared.runs import SEEDS, mean_of_runs
 
 ROWS = ("Adam 0.003", "Adam 0.01", "Adam 0.03", "SGD 0.01", "SGD 0.03")  # of Table 2.1
 PUBLISHED = {

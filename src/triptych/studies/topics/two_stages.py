@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from triptych.core.estimates import Outcome
+from triptych.core.estimates import Status
 from triptych.core.validation import UserError
 from triptych.models.transformer import Transformer
 from triptych.studies.api.decide import Check, Verdict, above, at_least, below, decide, shown
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
-from triptych.studies.topics.measures import Norms, held_out_loss, norms
-from triptych.studies.topics.networks import (
+from triptych.studies.topics.shared.measures import Norms, held_out_loss, norms
+from triptych.studies.topics.shared.networks import (
     PAIRS,
     TINY,
     Optimiser,
@@ -28,8 +28,8 @@ from triptych.studies.topics.networks import (
     pair_name,
     trained,
 )
-from triptych.studies.topics.runs import mean_of_runs
-from triptych.studies.topics.stages import EARLY, GROWN, HALF, SMALL, Stages, stages
+from triptych.studies.topics.shared.runs import mean_of_runs
+from triptych.studies.topics.shared.stages import EARLY, GROWN, HALF, SMALL, Stages, stages
 from triptych.training.objectives import LossName
 
 POINTS = 50  # of every curve that are kept
@@ -271,7 +271,7 @@ def _clearest(
 def _rank(checks: Sequence[Check]) -> int:
     """0 if a condition fails, 1 if one is undecided, else 2."""
     outcomes = {check.outcome for check in checks}
-    return 0 if Outcome.FAILS in outcomes else 1 if Outcome.UNDECIDED in outcomes else 2
+    return 0 if Status.FAILS in outcomes else 1 if Status.UNDECIDED in outcomes else 2
 
 
 def _clearness(checks: Sequence[Check]) -> tuple[int, float]:

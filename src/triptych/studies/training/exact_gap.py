@@ -18,8 +18,8 @@ from triptych.core.validation import UserError
 from triptych.models.language_models import CausalLM, MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
-from triptych.structures.dyck import Dyck
-from triptych.structures.hmm import HMM
+from triptych.structures.brackets.dyck import Dyck
+from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit

@@ -12,11 +12,11 @@ import torch
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
 from triptych.core.validation import UserError
-from triptych.structures.hmm import HMM
+from triptych.structures.hidden_markov.hmm import HMM
 from triptych.studies.api.decide import EXACT, Verdict, at_least, decide, exactly, largest, none
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
-from triptych.theory import heads
+from triptych.theory.tuning import heads
 
 SIGN_MARGIN = 1e-9  # scores closer to 0 have no sign to compare
 WEIGHT_MARGIN = 1e-9  # Σ c G1 is 0 when it is this much smaller than every weight c

@@ -18,12 +18,12 @@ from triptych.adaptation.linear import best_linear_head
 from triptych.adaptation.prompts import Tuning
 from triptych.adaptation.tasks import draw_task, majority_rate
 from triptych.core.validation import UserError
-from triptych.structures.hmm import HMM
+from triptych.structures.hidden_markov.hmm import HMM
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.studies.api.summaries import mean_series
-from triptych.studies.tuning.networks import VOCAB, vanilla
-from triptych.theory.heads import smallest_singular_value
+from triptych.studies.tuning.shared.networks import VOCAB, vanilla
+from triptych.theory.tuning.heads import smallest_singular_value
 from triptych.training.loop import Recipe
 
 SMALLEST = 1e-20  # where a margin of 0 is drawn

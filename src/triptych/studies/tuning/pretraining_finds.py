@@ -14,7 +14,7 @@ from triptych.core.estimates import mean
 from triptych.core.validation import UserError
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
-from triptych.studies.tuning.downstream import (
+from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
     PAPER,
     SMOKE,
@@ -26,14 +26,14 @@ from triptych.studies.tuning.downstream import (
     linear_head,
     prompt_and_head,
 )
-from triptych.studies.tuning.networks import (
+from triptych.studies.tuning.shared.networks import (
     VOCAB,
     pretrained,
     use_fast_products,
     vanilla,
     vanilla_name,
 )
-from triptych.studies.tuning.trials import OnNetwork, best_rate, sizes_of
+from triptych.studies.tuning.shared.trials import OnNetwork, best_rate, sizes_of
 
 Source = Literal["own", "other"]
 

@@ -16,9 +16,16 @@ from torch import Tensor
 
 from triptych.core.decoders import PAD
 from triptych.core.randomness import TorchRng
-from triptych.inference.run import Result
+from triptych.inference.guided.generation import Result
 from triptych.models.cache import CachedDecoder
-from triptych.studies.generation.completions import (
+from triptych.studies.generation.dyck_backtracking.rows import (
+    Config,
+    OneNetwork,
+    Quota,
+    Refused,
+    Stride,
+)
+from triptych.studies.generation.shared.completions import (
     RefusedStrings,
     Sampling,
     complete_each,
@@ -29,14 +36,7 @@ from triptych.studies.generation.completions import (
     read,
     refused_strings,
 )
-from triptych.studies.generation.dyck_backtracking.rows import (
-    Config,
-    OneNetwork,
-    Quota,
-    Refused,
-    Stride,
-)
-from triptych.studies.generation.trained_dyck import Trained
+from triptych.studies.generation.shared.trained_dyck import Trained
 from triptych.verifiers.probe import Probe
 
 STRIDES = (1, 2, 4, 8)  # of Table 3.1

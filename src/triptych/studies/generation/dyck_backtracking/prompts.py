@@ -7,22 +7,17 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from triptych.core.randomness import TorchRng
-from triptych.inference.run import Result
-from triptych.structures.bracket_parse import DyckError
-from triptych.studies.generation.completions import (
-    complete_each,
-    draw_prompts,
-    guided,
-    read,
-)
+from triptych.inference.guided.generation import Result
+from triptych.structures.brackets.parse import DyckError
 from triptych.studies.generation.dyck_backtracking.rows import (
     Diversity,
     OneNetwork,
     PerfectDiversity,
     Unseen,
 )
-from triptych.studies.generation.perfect_model import perfect_diversity
-from triptych.studies.generation.trained_dyck import Trained
+from triptych.studies.generation.shared.completions import complete_each, draw_prompts, guided, read
+from triptych.studies.generation.shared.perfect_model import perfect_diversity
+from triptych.studies.generation.shared.trained_dyck import Trained
 from triptych.verifiers.probe import Probe
 
 TOP_PS = (0.9, 1.0)
@@ -81,7 +76,7 @@ def unseen(
 
 
 def _total(results: Sequence[Result], cost: str) -> int:
-    return int(sum(result.ledger.totals()[cost] for result in results))
+    return int(sum(result.costs.totals()[cost] for result in results))
 
 
 def diversity(

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from triptych.studies.api.study import Unit
-from triptych.studies.generation.trained_dyck import DyckNetwork, Networks
+from triptych.studies.generation.shared.trained_dyck import DyckNetwork, Networks
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,21 +12,21 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.randomness import TorchRng
-from triptych.studies.generation.completions import (
+from triptych.studies.generation.dyck_backtracking.rows import OneNetwork, Picture, Verifier
+from triptych.studies.generation.shared.completions import (
     Mistakes,
     correct_like,
     correct_with_same_end,
     last_tokens,
     states_of,
 )
-from triptych.studies.generation.dyck_backtracking.rows import OneNetwork, Picture, Verifier
-from triptych.studies.generation.neighbours import (
+from triptych.studies.generation.shared.neighbours import (
     agreement_by_chance,
     clusters_holding,
     neighbour_agreement,
 )
-from triptych.studies.generation.trained_dyck import Trained
-from triptych.studies.generation.tsne import tsne
+from triptych.studies.generation.shared.trained_dyck import Trained
+from triptych.studies.generation.shared.tsne import tsne
 from triptych.verifiers.probe import Probe, split_score
 
 FEWEST = 4  # strings of a kind that make a picture

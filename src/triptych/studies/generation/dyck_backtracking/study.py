@@ -14,13 +14,6 @@ import torch
 
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Scale, Study
-from triptych.studies.generation.completions import (
-    complete,
-    draw_prompts,
-    gather_mistakes,
-    plainly,
-    read,
-)
 from triptych.studies.generation.dyck_backtracking import (
     judge_prefixes,
     judge_prompts,
@@ -38,7 +31,14 @@ from triptych.studies.generation.dyck_backtracking.rows import (
     Row,
 )
 from triptych.studies.generation.dyck_backtracking.states import FEWEST, fit_probe
-from triptych.studies.generation.trained_dyck import (
+from triptych.studies.generation.shared.completions import (
+    complete,
+    draw_prompts,
+    gather_mistakes,
+    plainly,
+    read,
+)
+from triptych.studies.generation.shared.trained_dyck import (
     SMALL,
     TINY,
     Trained,

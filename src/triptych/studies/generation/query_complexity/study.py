@@ -18,8 +18,8 @@ from triptych.core.protocols import NextToken, Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import UserError
-from triptych.inference import rejection, tokenwise
-from triptych.inference.run import Result
+from triptych.inference.guided import rejection, tokenwise
+from triptych.inference.guided.generation import Result
 from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, SomeZero, restricted
 from triptych.structures.parity import HiddenParity
 from triptych.structures.uniform import Uniform
@@ -40,7 +40,7 @@ from triptych.studies.generation.query_complexity.rows import (
     SubsetSum,
     TokenwiseLaw,
 )
-from triptych.theory import queries
+from triptych.theory.generation import queries
 
 TRIES = 3  # of the last bit, before tokenwise rejection starts anew
 _BATCH = 16_384  # attempts side by side
@@ -113,7 +113,7 @@ def calls_until_accepted(attempts: Iterator[Result], runs: int) -> list[float]:
     """
     found, spent = [], 0
     for result in attempts:
-        calls, accepted = result.ledger.generator_calls.tolist(), result.complete.tolist()
+        calls, accepted = result.costs.generator_calls.tolist(), result.complete.tolist()
         for cost, success in zip(calls, accepted, strict=True):
             spent += cost
             if success:
@@ -243,7 +243,7 @@ def generate(instance: Knapsack, rng: Rng) -> tuple[tuple[int, ...] | None, int]
         return None, 0
     decoder = RecomputingDecoder(Uniform(2, instance.length), 1)
     result = tokenwise.sample(decoder, instance, length=instance.length, rng=rng)
-    return result.completions()[0], int(result.ledger.generator_calls[0])
+    return result.completions()[0], int(result.costs.generator_calls[0])
 
 
 # ------------------------------------------------------------------ Propositions 3.1.1 and 3.1.2

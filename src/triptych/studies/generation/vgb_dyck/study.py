@@ -22,7 +22,7 @@ from triptych.core.decoders import PAD
 from triptych.core.divergences import expected_distance
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.inference import (
+from triptych.inference.guided import (
     ancestral,
     backtracking,
     best_of_n,
@@ -32,10 +32,10 @@ from triptych.inference import (
     tokenwise,
     vgb,
 )
-from triptych.inference.run import Result
+from triptych.inference.guided.generation import Result
 from triptych.models.cache import CachedDecoder
 from triptych.studies.api.study import Bench, Scale, Study
-from triptych.studies.generation.completions import (
+from triptych.studies.generation.shared.completions import (
     complete,
     draw_prompts,
     gather_mistakes,
@@ -43,7 +43,7 @@ from triptych.studies.generation.completions import (
     read,
     states_of,
 )
-from triptych.studies.generation.trained_dyck import (
+from triptych.studies.generation.shared.trained_dyck import (
     SMALL,
     TINY,
     Trained,
@@ -223,7 +223,7 @@ def _measured(
         distances.append(0.5 * float((counts / p.samples - wanted).abs().sum()))
         floors.append(expected_distance(target.probs, p.samples))
         distinct.append(int((counts[:-1] > 0).sum()))
-    costs = [result.ledger.totals() for result in results]
+    costs = [result.costs.totals() for result in results]
 
     def per_string(name: str) -> float:
         return sum(cost[name] for cost in costs) / len(many)

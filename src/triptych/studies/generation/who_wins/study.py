@@ -37,11 +37,8 @@ from triptych.core.table import all_sequences, places
 from triptych.core.validation import (
     UserError,
     check_count,
-    check_prefix,
-    check_probability,
-    check_sequences,
 )
-from triptych.inference import (
+from triptych.inference.guided import (
     ancestral,
     backtracking,
     best_of_n,
@@ -51,9 +48,10 @@ from triptych.inference import (
     tokenwise,
     vgb,
 )
-from triptych.inference.run import Result
-from triptych.inference.transforms import argmax
-from triptych.structures.dyck import Dyck
+from triptych.inference.guided.generation import Result
+from triptych.inference.guided.transforms import argmax
+from triptych.structures.brackets.dyck import Dyck
+from triptych.structures.brackets.faulty import LeakyBrackets
 from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
 from triptych.studies.generation.who_wins.figures import (
     accuracy_figure,
@@ -87,47 +85,6 @@ class WhoWins(Settings):
 
 
 # ------------------------------------------------------------------ the model and its target
-
-
-@dataclass(frozen=True, eq=False)
-class LeakyBrackets:
-    """(1 - leak) dyck(· | x) + leak · uniform, and uniform after an error.
-
-    Worked value: one type, length 2, leak ½: p("[") = ½ + ¼ = ¾ and p("]" | "[") = ¾, so
-    p("[]") = 9/16; p("][") = ¼ · ½ = 1/8, as "]" is an error.
-    """
-
-    dyck: Dyck
-    leak: float
-
-    def __post_init__(self) -> None:
-        check_probability("leak", self.leak)
-
-    @property
-    def vocab_size(self) -> int:
-        return self.dyck.vocab_size
-
-    @property
-    def length(self) -> int:
-        return self.dyck.length
-
-    def next_token_log_probs(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:
-        check_prefix(prefix, self.vocab_size, self.length)
-        size = (len(prefix), self.vocab_size)
-        probs = torch.full(size, 1 / self.vocab_size, dtype=torch.float64, device=prefix.device)
-        fine = self.dyck.completable(prefix)
-        if fine.any():
-            known = self.dyck.next_token_log_probs(prefix[fine]).exp()
-            probs[fine] = (1 - self.leak) * known + self.leak * probs[fine]
-        return probs.log()
-
-    def log_prob(self, tokens: Int[Tensor, "batch length"]) -> Float[Tensor, " batch"]:
-        check_sequences(tokens, self.vocab_size, self.length)
-        steps = [
-            self.next_token_log_probs(tokens[:, :t]).gather(1, tokens[:, t : t + 1])[:, 0]
-            for t in range(self.length)
-        ]
-        return torch.stack(steps).sum(0)
 
 
 class Target(NamedTuple):
@@ -174,18 +131,18 @@ def tabulated_value(value: Value, vocab_size: int, length: int) -> Answers:
     return Answers(vocab_size, tuple(values))
 
 
-class _Task(NamedTuple):
+class _Setting(NamedTuple):
     dyck: Dyck
     model: Answers
     target: Target
 
 
 @lru_cache(maxsize=2)
-def _task(length: int, leak: float) -> _Task:
+def _setting(length: int, leak: float) -> _Setting:
     types = torch.tensor(TYPES, dtype=torch.float64)
     dyck = Dyck.fixed_length(length, type_probs=types, q=OPEN)
     model = LeakyBrackets(dyck, leak)
-    return _Task(dyck, tabulated(model, length), target_of(model))
+    return _Setting(dyck, tabulated(model, length), target_of(model))
 
 
 # ------------------------------------------------------------------ the algorithms
@@ -311,15 +268,15 @@ def units(settings: WhoWins) -> Sequence[RunAlgorithm]:
 
 def run(unit: RunAlgorithm, bench: Bench) -> Iterable[Measured]:
     """One row for every value of the knob."""
-    task, algorithm = _task(unit.length, unit.leak), ALGORITHMS[unit.algorithm]
+    setting, algorithm = _setting(unit.length, unit.leak), ALGORITHMS[unit.algorithm]
     soft = unit.error if algorithm.soft else 0.0
-    noisy = Flipped(task.dyck, unit.error, unit.error, unit.seed, soft=soft)
-    value = tabulated_value(noisy, task.dyck.vocab_size, unit.length)
+    noisy = Flipped(setting.dyck, unit.error, unit.error, unit.seed, soft=soft)
+    value = tabulated_value(noisy, setting.dyck.vocab_size, unit.length)
     for knob in unit.knobs:
         rng = bench.rng(f"{unit.algorithm} {knob}")
-        decoder = RecomputingDecoder(task.model, unit.strings)
+        decoder = RecomputingDecoder(setting.model, unit.strings)
         result = algorithm.run(decoder, value, unit.length, knob, rng)
-        yield measured(result, task.target, unit, knob)
+        yield measured(result, setting.target, unit, knob)
 
 
 # ------------------------------------------------------------------ what is measured
@@ -338,7 +295,7 @@ def measured(result: Result, target: Target, unit: RunAlgorithm, knob: int) -> M
     counts = torch.bincount(balanced, minlength=len(index)).double()
     probs, n, good = target.log_probs.exp(), len(found), len(balanced)
     outside = (n - good) / n
-    ledger = result.ledger
+    costs = result.costs
     return Measured(
         algorithm=unit.algorithm,
         error=unit.error,
@@ -353,9 +310,9 @@ def measured(result: Result, target: Target, unit: RunAlgorithm, knob: int) -> M
         skew=float(0.5 * (counts / good - probs).abs().sum()) if good else None,
         skew_floor=expected_distance(probs, good) if good else None,
         distinct=int((counts > 0).sum()),
-        generator_calls=float(ledger.generator_calls.double().mean()),
-        verifier_calls=float(ledger.verifier_calls.double().mean()),
-        seconds=ledger.seconds,
+        generator_calls=float(costs.generator_calls.double().mean()),
+        verifier_calls=float(costs.verifier_calls.double().mean()),
+        seconds=costs.seconds,
     )
 
 

@@ -16,15 +16,16 @@ from triptych.studies.masking.exact_masking.rows import (
     PairKernel,
     Step,
 )
-from triptych.studies.masking.models import efficiency, family_named, ising_named, law_named
-from triptych.theory import block_pairs, estimators, masking
-from triptych.theory.block_dynamics import (
+from triptych.studies.masking.shared.models import efficiency, family_named, ising_named, law_named
+from triptych.theory.masking import estimators, information
+from triptych.theory.masking.blocks import pairs
+from triptych.theory.masking.blocks.dynamics import (
     BlockDynamics,
     dirichlet_form,
     dirichlet_form_of_moves,
     poincare_constant,
 )
-from triptych.theory.families import Family, IsingFamily, LogLinear
+from triptych.theory.masking.families import Family, IsingFamily, LogLinear
 
 _PAIRS = 600  # pairs (K, x) up to which their kernel is built
 
@@ -40,7 +41,7 @@ def trained_under_masks(
     length = family.length
     names = [f"size {k}" for k in range(1, length + 1)]
     names += ["spans 2", "independent 0.3", *adaptive]
-    fisher = masking.fisher(family)
+    fisher = information.fisher(family)
     spectrum = torch.linalg.eigvalsh(fisher)
     condition = float(spectrum[-1] / spectrum[0])
     covariances = {}
@@ -48,11 +49,11 @@ def trained_under_masks(
         masks = law_named(law, length)
         dynamics = BlockDynamics(family.table, masks)
         hessian, noise = (
-            masking.loss_hessian(family, masks),
-            masking.score_covariance(family, masks),
+            information.loss_hessian(family, masks),
+            information.score_covariance(family, masks),
         )
-        gamma = masking.asymptotic_covariance(family, masks)
-        every = masking.asymptotic_covariance(family, masks, masks_per_sample=None)
+        gamma = information.asymptotic_covariance(family, masks)
+        every = information.asymptotic_covariance(family, masks, masks_per_sample=None)
         covariances[law] = gamma, every
         constant = poincare_constant(dynamics)
         worst, share = efficiency(fisher, gamma)
@@ -65,7 +66,7 @@ def trained_under_masks(
             blocks=len(masks.blocks),
             poincare=constant,
             information_error=_relative(hessian, noise),
-            gradient_error=float(masking.loss_gradient(family, masks).abs().max()),
+            gradient_error=float(information.loss_gradient(family, masks).abs().max()),
             worst_ratio=worst,
             trace_ratio=share,
             dirichlet_error=_dirichlet_error(dynamics, seed),
@@ -106,7 +107,7 @@ def _pairs(
     blocks, count = len(dynamics.blocks), len(dynamics.stationary)
     if blocks * count > _PAIRS:
         return None
-    kernel, law = block_pairs.pair_transition(dynamics), block_pairs.pair_stationary(dynamics)
+    kernel, law = pairs.pair_transition(dynamics), pairs.pair_stationary(dynamics)
     generator = torch.Generator().manual_seed(blocks)
     f, g = torch.randn(2, blocks, count, generator=generator, dtype=torch.float64)
     moved = [(h.reshape(-1)[:, None] - h.reshape(-1)) for h in (f, g)]
@@ -120,9 +121,9 @@ def _pairs(
     spread = (law[:, None] * local).T @ local - (law @ local)[:, None] * (law @ local)
     chol = torch.linalg.cholesky(torch.linalg.inv(fisher))
     return PairKernel(
-        form_error=abs(block_pairs.pair_dirichlet_form(dynamics, f, g) - wanted) / scale,
+        form_error=abs(pairs.pair_dirichlet_form(dynamics, f, g) - wanted) / scale,
         balance_error=float((flow - flow.T).abs().max()),
-        gap=1 / block_pairs.pair_poincare_constant(dynamics),
+        gap=1 / pairs.pair_poincare_constant(dynamics),
         score_share=float(torch.linalg.eigvalsh(chol.T @ spread @ chol)[0]),
         score_error=_relative(spread, noise),
     )
@@ -141,10 +142,12 @@ def curvatures(model: str, seed: int, points: int) -> Iterator[Curvature]:
         least, formula, chord = [], [], []
         for _ in range(points):
             a, b = 2 * torch.randn(2, len(family.names), generator=generator, dtype=torch.float64)
-            hessian = masking.loss_hessian(family, masks, a)
+            hessian = information.loss_hessian(family, masks, a)
             values = torch.linalg.eigvalsh(hessian)
             least.append(float(values[0] / values.abs().max()))
-            ends = [float(masking.population_loss(family, masks, t)) for t in (a, b, (a + b) / 2)]
+            ends = [
+                float(information.population_loss(family, masks, t)) for t in (a, b, (a + b) / 2)
+            ]
             chord.append((ends[0] + ends[1]) / 2 - ends[2])
             if isinstance(family, LogLinear):
                 covariances = estimators.hessian_at(family, masks, seen[None], a[None])[0]
@@ -172,7 +175,7 @@ def conditioning(strengths: Sequence[float]) -> Iterator[Example | Forgetting]:
     masks = MaskLaw.looking(
         2, [[0], [1]], lambda tokens: chances.log()[tokens[:, 0] * 2 + tokens[:, 1]]
     )
-    given = masking.block_log_conditionals(law.log(), masks, 2).exp()[:, 0]
+    given = information.block_log_conditionals(law.log(), masks, 2).exp()[:, 0]
     joint = law * first
     readings = {
         "as printed": (joint[0] / (joint[0] + joint[1]), law[0] / (law[0] + law[1])),
@@ -184,11 +187,11 @@ def conditioning(strengths: Sequence[float]) -> Iterator[Example | Forgetting]:
     family = IsingFamily(ising_named("chain 3 0.4"))
     for strength in strengths:
         masks = law_named(f"ones {strength}", family.length)
-        gradient = masking.loss_gradient(family, masks)
-        step = torch.linalg.solve(masking.loss_hessian(family, masks), gradient)
+        gradient = information.loss_gradient(family, masks)
+        step = torch.linalg.solve(information.loss_hessian(family, masks), gradient)
         # the loss given K is convex, and this flat at the truth
         given_bias, given_distance = _astray(family, family.theta - step)
-        bias, distance = _astray(family, masking.forgetful_minimiser(family, masks))
+        bias, distance = _astray(family, information.forgetful_minimiser(family, masks))
         yield Forgetting(
             strength=strength,
             bias=bias,

@@ -22,10 +22,10 @@ from triptych.studies.masking.exact_masking.rows import (
     OneParameter,
     Tensorised,
 )
-from triptych.studies.masking.models import family_named, ising_named, law_named
-from triptych.theory import estimators, finite_sample, masking, normality, tensorisation
-from triptych.theory.block_dynamics import BlockDynamics, poincare_constant
-from triptych.theory.families import Family, IsingFamily, LogLinear
+from triptych.studies.masking.shared.models import family_named, ising_named, law_named
+from triptych.theory.masking import estimators, finite_sample, information, normality, tensorisation
+from triptych.theory.masking.blocks.dynamics import BlockDynamics, poincare_constant
+from triptych.theory.masking.families import Family, IsingFamily, LogLinear
 
 DELTAS = (0.1, 0.5)
 SPREAD = 0.7  # of random parameters around the truth, standard deviation
@@ -195,7 +195,7 @@ def _cross_entropy(
     law: Float[Tensor, " count"],
 ) -> float:
     """E[-log p_θ(x_K | x_-K, K)] for x from `law`: the loss as defined."""
-    logs = masking.block_log_conditionals(log_probs, masks, family.vocab_size)
+    logs = information.block_log_conditionals(log_probs, masks, family.vocab_size)
     weights = law * masks.log_prob(family.table.sequences).exp().T
     return -float((weights * torch.where(weights > 0, logs, 0.0)).sum())
 
@@ -233,7 +233,7 @@ def estimates(
     fits = [estimators.fit(family, masks, part) for part in counts.split(_FITS)]
     errors = math.sqrt(n) * (torch.cat([fit.theta for fit in fits]) - family.theta)
     exists = torch.cat([fit.exists for fit in fits])
-    gamma = masking.asymptotic_covariance(family, masks)
+    gamma = information.asymptotic_covariance(family, masks)
     distances = normality.sampled_distances(errors, gamma)
     known = errors[exists]
     lengths = (known * torch.linalg.solve(gamma, known.T).T).sum(1)

@@ -31,7 +31,7 @@ from triptych.studies.masking.exact_masking.samples import (
     one_parameter,
     tensorised_losses,
 )
-from triptych.studies.masking.models import DRAWN
+from triptych.studies.masking.shared.models import DRAWN
 
 LIMITS = (100, 10**4, 10**8, 10**12)  # n of the laws that are bounded and not drawn
 LAWS = ("size 1", "size 2", "independent 0.3")  # of the normal limit, before those that look at x

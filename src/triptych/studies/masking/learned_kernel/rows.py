@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from triptych.inference.parallel import Reveal
+from triptych.inference.chains.parallel import Reveal
 
 STRUCTURES = {"weak": "Weak clique", "strong": "Strong clique", "hmm": "HMM, three words"}
 MASKINGS = {

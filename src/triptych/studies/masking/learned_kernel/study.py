@@ -20,11 +20,11 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.table import Table
 from triptych.core.validation import UserError
-from triptych.inference import gibbs, parallel
+from triptych.inference.chains import gibbs, parallel
 from triptych.models.language_models import MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
-from triptych.structures.hmm import HMM
+from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
 from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
 from triptych.studies.masking.learned_kernel.figures import FIGURES
@@ -38,8 +38,8 @@ from triptych.studies.masking.learned_kernel.rows import (
     Row,
     Unmasked,
 )
-from triptych.theory import consistency, kernels
-from triptych.theory.kernels import Conditionals
+from triptych.theory.masking import consistency, kernels
+from triptych.theory.masking.kernels import Conditionals
 from triptych.training.loop import Recipe, fit
 from triptych.training.objectives import Objective, Prediction, masked, positions
 

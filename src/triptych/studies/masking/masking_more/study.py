@@ -31,9 +31,9 @@ from triptych.studies.masking.masking_more.rows import (
     Fitted,
     Row,
 )
-from triptych.theory import estimators
-from triptych.theory.families import IsingFamily
-from triptych.theory.masking import asymptotic_covariance
+from triptych.theory.masking import estimators
+from triptych.theory.masking.families import IsingFamily
+from triptych.theory.masking.information import asymptotic_covariance
 
 SPINS = 4
 DESCENTS = 10  # data sets that are also fitted by gradient descent

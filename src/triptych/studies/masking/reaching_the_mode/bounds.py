@@ -13,9 +13,9 @@ from triptych.core.protocols import Rng
 from triptych.core.table import all_sequences
 from triptych.studies.api.study import Unit
 from triptych.studies.masking.reaching_the_mode.rows import Modes, Reached, Separated, Stuck
-from triptych.theory import ferromagnet
-from triptych.theory.ferromagnet import Ferromagnet
-from triptych.theory.hitting import Hitting, simulate
+from triptych.theory.masking import ferromagnet
+from triptych.theory.masking.ferromagnet import Ferromagnet
+from triptych.theory.numerics.hitting import Hitting, simulate
 
 _MOST_DRAWN = 300  # steps; where a bound is longer the exact law stands alone
 _MOST_STUCK = 500  # the same for Proposition 4.1.5

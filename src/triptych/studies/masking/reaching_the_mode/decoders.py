@@ -17,8 +17,9 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
-from triptych.inference.parallel import independent_step
-from triptych.inference.transforms import argmax, nucleus
+from triptych.inference.chains.parallel import independent_step
+from triptych.inference.guided.transforms import argmax, nucleus
+from triptych.models import constructions
 from triptych.models.language_models import MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
@@ -31,9 +32,9 @@ from triptych.studies.masking.reaching_the_mode.rows import (
     MadeMap,
     MadeZeros,
 )
-from triptych.theory import kernels, parallel
-from triptych.theory.block_dynamics import BlockDynamics
-from triptych.theory.kernels import Conditionals
+from triptych.theory.masking import kernels, parallel
+from triptych.theory.masking.blocks.dynamics import BlockDynamics
+from triptych.theory.masking.kernels import Conditionals
 
 _STEPS = 7  # of a map that is applied again and again
 _LENGTH = 3  # of the sequences of bits that decoders are enumerated on
@@ -60,7 +61,7 @@ def write_decoders(
     wanted = torch.rand(2**_LENGTH, _LENGTH, 2, generator=torch.Generator().manual_seed(unit.seed))
     wanted = wanted.double()
     wanted /= wanted.sum(-1, keepdim=True)
-    by_hand = parallel.compiled_law(wanted)
+    by_hand = constructions.compiled_law(wanted)
     chain = _enumerated(by_hand.sample, _LENGTH)
     off = (chain - parallel.product_chain(wanted)).abs().max()
     yield MadeLaw(seed=unit.seed, states=len(wanted), error=float(off))
@@ -82,7 +83,7 @@ def _made_map(name: str, seed: int, rng: Rng) -> MadeMap:
     states = all_sequences(vocab, length)
     uniform = torch.full((1, len(states)), 1 / len(states), dtype=torch.float64).log()
     image = rng.categorical(uniform, torch.zeros(len(states), dtype=torch.long))
-    net = parallel.compiled_map(states[image], vocab)
+    net = constructions.compiled_map(states[image], vocab)
     at, found, wrong = torch.arange(len(states)), states, 0
     for _ in range(_STEPS):
         at, found = image[at], net.argmax(found)
@@ -101,7 +102,7 @@ def _with_zeros(laws: Float[Tensor, "states length vocab"], seed: int) -> MadeZe
     sure = torch.eye(2, dtype=torch.float64)[laws.argmax(-1)]
     odd = (torch.arange(laws[..., 0].numel()) % 2 == 1).reshape(*laws.shape[:2], 1)
     wanted = torch.where(odd, sure, laws)
-    made = parallel.compiled_law(wanted).log_probs(all_sequences(2, _LENGTH))
+    made = constructions.compiled_law(wanted).log_probs(all_sequences(2, _LENGTH))
     kept = log_normalise(made.masked_fill(made < _DROPPED, -torch.inf))
     return MadeZeros(
         seed=seed,

@@ -9,7 +9,7 @@ from triptych.studies.api.study import Rows
 from triptych.studies.masking.reaching_the_mode.judge import never_from
 from triptych.studies.masking.reaching_the_mode.rows import BlockStep, Reached, Row, Steps, Stuck
 from triptych.studies.masking.reaching_the_mode.steps import SPINS
-from triptych.theory import ferromagnet
+from triptych.theory.masking import ferromagnet
 
 _DELTA, _MARGIN = 0.1, 0.5  # of the bound on k-Gibbs that is drawn
 _STUCK_DELTA, _STUCK_MARGIN = 0.9, 0.3  # of the bound on independent parallel

@@ -10,14 +10,14 @@ from torch import Tensor
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
 from triptych.core.table import Table, all_sequences
-from triptych.inference import gibbs
-from triptych.inference.parallel import independent_step
+from triptych.inference.chains import gibbs
+from triptych.inference.chains.parallel import independent_step
 from triptych.studies.api.study import Unit
 from triptych.studies.masking.reaching_the_mode.rows import Drawn, Lumping, SpinRun, Steps
-from triptych.theory import ferromagnet, parallel
-from triptych.theory.block_dynamics import BlockDynamics
-from triptych.theory.ferromagnet import CliqueChain, Ferromagnet
-from triptych.theory.hitting import Hitting, simulate
+from triptych.theory.masking import ferromagnet, parallel
+from triptych.theory.masking.blocks.dynamics import BlockDynamics
+from triptych.theory.masking.ferromagnet import CliqueChain, Ferromagnet
+from triptych.theory.numerics.hitting import Hitting, simulate
 
 SPINS, CLIQUE, FIELD, BUDGET, REPEATS = 10, 4, 5.0, 1000, 10
 FIGURE, BOUNDS = "figure", "bounds"  # settings of the runs on the spins

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.study import Rows
-from triptych.studies.topics.blocks import DIAGONAL, VISIBLE, maps, pattern
-from triptych.studies.topics.networks import pair_name
+from triptych.studies.topics.shared.blocks import DIAGONAL, VISIBLE, maps, pattern
+from triptych.studies.topics.shared.networks import pair_name
 from triptych.studies.topics.topic_matrices.judge import PUBLISHED
 from triptych.studies.topics.topic_matrices.rows import (
     Descended,

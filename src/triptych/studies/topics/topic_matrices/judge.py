@@ -8,10 +8,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from triptych.core.estimates import Outcome
+from triptych.core.estimates import Status
 from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, largest, shown
 from triptych.studies.api.study import Claim, Rows
-from triptych.studies.topics.blocks import (
+from triptych.studies.topics.shared.blocks import (
     DIAGONAL,
     VISIBLE,
     made,
@@ -19,8 +19,8 @@ from triptych.studies.topics.blocks import (
     pair_checks,
     pair_needs,
 )
-from triptych.studies.topics.networks import PAIRS, Optimiser
-from triptych.studies.topics.runs import SEEDS, mean_of_runs
+from triptych.studies.topics.shared.networks import PAIRS, Optimiser
+from triptych.studies.topics.shared.runs import SEEDS, mean_of_runs
 from triptych.studies.topics.topic_matrices.rows import (
     Descended,
     Diverged,
@@ -220,9 +220,9 @@ def _diagonal_checks(rows: Sequence[TrainedValue], confidence: float) -> tuple[C
 def _rank(checks: tuple[Check, Check]) -> tuple[int, float]:
     """Settings in order: those that fail, are undecided, hold; then by diagonality."""
     outcomes = {check.outcome for check in checks}
-    if Outcome.FAILS in outcomes:
+    if Status.FAILS in outcomes:
         return 0, checks[0].value
-    return (1 if Outcome.UNDECIDED in outcomes else 2), checks[0].value
+    return (1 if Status.UNDECIDED in outcomes else 2), checks[0].value
 
 
 def _is_diagonal(row: TrainedValue) -> bool:

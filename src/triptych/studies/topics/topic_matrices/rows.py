@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal, NamedTuple
 
-from triptych.studies.topics.blocks import OfPair
-from triptych.studies.topics.networks import Optimiser
+from triptych.studies.topics.shared.blocks import OfPair
+from triptych.studies.topics.shared.networks import Optimiser
 from triptych.training.objectives import LossName
 
 ValueKind = Literal["ridge", "plain", "joint"]

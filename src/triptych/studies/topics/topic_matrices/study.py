@@ -27,8 +27,8 @@ from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.transformer import Transformer
 from triptych.studies.api.study import Bench, Scale, Study
-from triptych.studies.topics.blocks import Corner, columns, corner, statistics
-from triptych.studies.topics.measures import (
+from triptych.studies.topics.shared.blocks import Corner, columns, corner, statistics
+from triptych.studies.topics.shared.measures import (
     embedding_products,
     guess,
     held_out_loss,
@@ -36,7 +36,7 @@ from triptych.studies.topics.measures import (
     norms,
     value_matrix,
 )
-from triptych.studies.topics.networks import (
+from triptych.studies.topics.shared.networks import (
     DEFAULT,
     PAIRS,
     TINY,
@@ -60,7 +60,7 @@ from triptych.studies.topics.topic_matrices.rows import (
     TrainedValue,
     ValueKind,
 )
-from triptych.theory.topics import (
+from triptych.theory.topics.uniform_attention import (
     Setting,
     blocks_of,
     distance_from_optima,

@@ -22,8 +22,8 @@ from triptych.studies.topics.topic_theory.rows import (
     Optima,
     TrainEmbedding,
 )
-from triptych.theory import topics
-from triptych.theory.topics import Setting
+from triptych.theory.topics import uniform_attention as uniform
+from triptych.theory.topics.uniform_attention import Setting
 
 MASKINGS = {  # p_m, p_c, p_r
     "as in BERT": (0.15, 0.1, 0.1),
@@ -111,7 +111,7 @@ def optima(unit: FindOptima, generator: torch.Generator) -> Iterable[Optima]:
 def _optima(setting: Setting, unit: FindOptima, generator: torch.Generator) -> Optima:
     """A random member of the family, where gradient flow from a random start ends, and ridge."""
     vocab, v, moments = setting.vocab, setting.words, setting.moments
-    member = topics.optimum(setting, _noise(generator, vocab), _noise(generator, vocab, v))
+    member = uniform.optimum(setting, _noise(generator, vocab), _noise(generator, vocab, v))
     apart = _noise(generator, vocab, setting.topics, v)
     member[:, :-1] += (apart - apart.mean(-1, keepdim=True)).flatten(1)
     values, axes = torch.linalg.eigh(moments.yy)
@@ -119,9 +119,12 @@ def _optima(setting: Setting, unit: FindOptima, generator: torch.Generator) -> O
     null = axes[:, flat]
     solution = moments.py @ torch.linalg.pinv(moments.yy, hermitian=True)
     reached = solution + _noise(generator, vocab, vocab) @ null @ null.T
-    free, family = topics.degrees_of_freedom(setting)
-    closed_form, small = topics.printed_ridge_limit(setting), SMALL * float(values[~flat].min())
-    extrapolated = 2 * topics.ridge(setting, small) - topics.ridge(setting, 2 * small)
+    free, family = uniform.degrees_of_freedom(setting)
+    closed_form, small = (
+        uniform.printed_ridge_limit(setting),
+        SMALL * float(values[~flat].min()),
+    )
+    extrapolated = 2 * uniform.ridge(setting, small) - uniform.ridge(setting, 2 * small)
     return Optima(
         seed=unit.seed,
         masking=unit.masking,
@@ -130,13 +133,13 @@ def _optima(setting: Setting, unit: FindOptima, generator: torch.Generator) -> O
         drawn=setting.drawn,
         free=free,
         family=family,
-        loss_error=abs(float(topics.population_loss(setting, member)) - setting.least_loss),
-        reached_error=abs(float(topics.population_loss(setting, reached)) - setting.least_loss),
-        distance=topics.distance_from_optima(setting, reached),
+        loss_error=abs(float(uniform.population_loss(setting, member)) - setting.least_loss),
+        reached_error=abs(float(uniform.population_loss(setting, reached)) - setting.least_loss),
+        distance=uniform.distance_from_optima(setting, reached),
         from_least_norm=_apart(reached, solution),
         least_norm_error=_apart(solution, closed_form),
         penalties=PENALTIES,
-        ridge_errors=tuple(_apart(topics.ridge(setting, p), closed_form) for p in PENALTIES),
+        ridge_errors=tuple(_apart(uniform.ridge(setting, p), closed_form) for p in PENALTIES),
         limit_error=_apart(extrapolated, closed_form),
         c1=setting.constants[0],
     )
@@ -165,18 +168,18 @@ def _embedding(
     setting: Setting, unit: TrainEmbedding, where: Biased, start: Float[Tensor, "width V"]
 ) -> Embedding:
     c1, c2, c3 = setting.constants
-    bias = topics.embedding_bias(setting)
-    example = topics.population_loss(
+    bias = uniform.embedding_bias(setting)
+    example = uniform.population_loss(
         setting, c3 * torch.eye(setting.vocab, dtype=torch.float64), bias
     )
     if where == "mask too":
         bias[-1] = bias[0]
     products, loss = trained_products(setting, bias, start)
-    moved = topics.absorbed_bias(setting, products)
-    violation = topics.distance_from_optima(setting, moved)
+    moved = uniform.absorbed_bias(setting, products)
+    violation = uniform.distance_from_optima(setting, moved)
     if where == "mask too":
         moved[-1, -1] -= c1
-    u = topics.fitted_constants(setting, moved)
+    u = uniform.fitted_constants(setting, moved)
     sizes = (unit.topics, unit.words, unit.drawn)
     pictured = sizes == PICTURED and unit.masking == "as in BERT" and unit.seed == 0
     return Embedding(
@@ -189,7 +192,7 @@ def _embedding(
         bias=where,
         excess=loss - setting.least_loss,
         violation=violation,
-        corrected=topics.distance_from_optima(setting, moved),
+        corrected=uniform.distance_from_optima(setting, moved),
         mask_off=float(products[-1, -1] + c2 * u[-1]),
         c1=c1,
         level=-float(u[-1]) / c2,
@@ -211,7 +214,7 @@ def trained_products(
 
     def loss_at(x: np.ndarray) -> tuple[float, np.ndarray]:
         weight = torch.from_numpy(x).reshape(start.shape).requires_grad_()
-        loss = topics.population_loss(setting, weight.T @ weight, bias)
+        loss = uniform.population_loss(setting, weight.T @ weight, bias)
         gradient = torch.autograd.grad(loss, weight)[0]
         return float(loss.detach()), gradient.reshape(-1).numpy()
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from triptych.studies.api.study import Unit
-from triptych.theory.topic_attention import Reading
+from triptych.theory.topics.attention import Reading
 
 Matrix = tuple[tuple[float, ...], ...]
 ValueName = Literal["diagonal", "blocks"]

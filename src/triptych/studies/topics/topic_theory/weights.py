@@ -12,9 +12,9 @@ from triptych.studies.topics.topic_theory.rows import (
     Landscape,
     Weights,
 )
-from triptych.theory import topic_attention
-from triptych.theory.topic_attention import Reading, Value, attention_loss
-from triptych.theory.topics import Setting
+from triptych.theory.topics import attention
+from triptych.theory.topics.attention import Reading, Value, attention_loss
+from triptych.theory.topics.uniform_attention import Setting
 
 SHARES = (0.01, 0.05, 0.1, 0.2)  # of the range of the loss: how far from the least still counts
 LOWEST, HIGHEST = -4, 7  # exponents of ten: the weights of the landscapes
@@ -38,9 +38,9 @@ def _weights(
     setting: Setting, reading: Reading, unit: FindWeights, *, rate: float, sparse: bool
 ) -> Weights:
     """The minimisers for both matrices, what the theorems say of them, and their exact limits."""
-    blocks = topic_attention.minimiser(setting, Value.blocks(setting), reading)
-    diagonal = topic_attention.minimiser(setting, Value.diagonal(setting), reading)
-    bounds = topic_attention.bounds(setting)
+    blocks = attention.minimiser(setting, Value.blocks(setting), reading)
+    diagonal = attention.minimiser(setting, Value.diagonal(setting), reading)
+    bounds = attention.bounds(setting)
     a, seen = setting.left, 1 - setting.masked
     return Weights(
         seed=unit.seed,
@@ -51,7 +51,7 @@ def _weights(
         sparse=sparse,
         rate=rate,
         reading=reading,
-        assumed=topic_attention.within_assumptions(setting),
+        assumed=attention.within_assumptions(setting),
         gamma=blocks.gamma,
         gamma_low=bounds.lambda_1 * (setting.drawn - 1),
         gamma_proved=seen * (2 * a - 1) / (2 * a) * (setting.drawn - 1),
@@ -61,7 +61,7 @@ def _weights(
         beta_low=bounds.lambda_3 * setting.drawn,
         beta_high=bounds.lambda_4 * setting.topics,
         ratio=bounds.lambda_5,
-        limit=topic_attention.limit_per_topic(setting, reading),
+        limit=attention.limit_per_topic(setting, reading),
     )
 
 
@@ -95,7 +95,7 @@ def _landscape(setting: Setting, value: Value, reading: Reading, unit: DrawLands
         steepest.append(float((coarse[:, None] / fine[None])[near].max()))
         strays.append(int((near != ((place >= low) & (place <= high))).sum()))
         arms.append(bool(near[0].any() and near[:, 0].any()))
-    found = topic_attention.minimiser(setting, value, reading)
+    found = attention.minimiser(setting, value, reading)
     return Landscape(
         seed=unit.seed,
         value=unit.value,
@@ -104,7 +104,7 @@ def _landscape(setting: Setting, value: Value, reading: Reading, unit: DrawLands
         alpha=found.alpha,
         beta=found.beta,
         gamma=found.gamma,
-        ratio=topic_attention.bounds(setting).lambda_5,
+        ratio=attention.bounds(setting).lambda_5,
         shares=SHARES,
         edges=tuple(edges),
         gaps=tuple(gaps),

@@ -22,8 +22,8 @@ from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
 from triptych.studies.tuning.exact_memory.figures import margin_figure
 from triptych.studies.tuning.exact_memory.judge import CLAIMS
 from triptych.studies.tuning.exact_memory.rows import HeadAlone, Prompted, Row
-from triptych.theory import memory_heads, memory_prompts
-from triptych.theory.memory_prompts import Case
+from triptych.theory.tuning import memory_heads, memory_prompts
+from triptych.theory.tuning.memory_prompts import Case
 
 SIGN_MARGIN = 1e-9  # scores closer to 0, relative to P(M_j* in supp μ | x), have no sign to compare
 TINY = 1e-100  # below it, P(M_j* in supp μ | x) has too few digits left to divide by

@@ -22,7 +22,7 @@ from torch import Tensor
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
 from triptych.core.validation import UserError
-from triptych.structures.hmm import HMM
+from triptych.structures.hidden_markov.hmm import HMM
 from triptych.studies.api.decide import largest
 from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
 from triptych.studies.tuning.exact_prompts.figures import contrast_figure
@@ -35,7 +35,7 @@ from triptych.studies.tuning.exact_prompts.rows import (
     PromptKind,
     Row,
 )
-from triptych.theory import essential, heads, prompts
+from triptych.theory.tuning import essential, heads, prompts
 
 SIGN_MARGIN = 1e-9  # scores closer to 0, relative to the head's largest weight, have no sign
 LONG = 128

@@ -6,7 +6,7 @@ from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Rows
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.tuning.head_vs_prompt.rows import HEAD, HIDDEN, PROMPT, Trial
-from triptych.studies.tuning.trials import best_rate
+from triptych.studies.tuning.shared.trials import best_rate
 
 X_LABEL = "hidden states |H| (10 symbols)"
 

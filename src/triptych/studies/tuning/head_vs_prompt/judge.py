@@ -21,8 +21,8 @@ from triptych.core.estimates import Estimate
 from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, shown
 from triptych.studies.api.study import Claim, Rows
 from triptych.studies.tuning.head_vs_prompt.rows import HEAD, HIDDEN, PROMPT, Trial
-from triptych.studies.tuning.networks import VOCAB
-from triptych.studies.tuning.trials import (
+from triptych.studies.tuning.shared.networks import VOCAB
+from triptych.studies.tuning.shared.trials import (
     best_rate,
     gap,
     left_out,

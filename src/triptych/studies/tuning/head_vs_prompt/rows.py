@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from triptych.studies.tuning.trials import OnNetwork
+from triptych.studies.tuning.shared.trials import OnNetwork
 
 # Figure 3 left of [wei], per cent, means over 20 trials: read from the figure's vector graphics.
 HIDDEN = (4, 8, 10, 15, 25, 30)

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
-from triptych.studies.tuning.downstream import (
+from triptych.studies.tuning.head_vs_prompt.figures import accuracy_figure, best_figure
+from triptych.studies.tuning.head_vs_prompt.judge import CLAIMS
+from triptych.studies.tuning.head_vs_prompt.rows import HIDDEN, Trial
+from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
     PAPER,
     SMOKE,
@@ -22,10 +25,7 @@ from triptych.studies.tuning.downstream import (
     linear_head,
     prompt_and_head,
 )
-from triptych.studies.tuning.head_vs_prompt.figures import accuracy_figure, best_figure
-from triptych.studies.tuning.head_vs_prompt.judge import CLAIMS
-from triptych.studies.tuning.head_vs_prompt.rows import HIDDEN, Trial
-from triptych.studies.tuning.networks import (
+from triptych.studies.tuning.shared.networks import (
     pretrained,
     use_fast_products,
     vanilla,

@@ -7,7 +7,7 @@ from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Rows
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.tuning.memory_heads.rows import MEMORY, STATES, VANILLA, Data, Trial
-from triptych.studies.tuning.trials import best_rate
+from triptych.studies.tuning.shared.trials import best_rate
 
 
 def accuracy_figure(rows: Rows[Trial]) -> Figure:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from triptych.studies.api.decide import Check, Need, Verdict, above, at_least, decide, shown
 from triptych.studies.api.study import Claim, Rows
 from triptych.studies.tuning.memory_heads.rows import MEMORY, STATES, VANILLA, Data, Trial
-from triptych.studies.tuning.trials import (
+from triptych.studies.tuning.shared.trials import (
     best_rate,
     gap,
     left_out,

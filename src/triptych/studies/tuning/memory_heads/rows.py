@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from triptych.studies.tuning.trials import OnNetwork
+from triptych.studies.tuning.shared.trials import OnNetwork
 
 # Figure 3 right of [wei], per cent, means over 5 trials: read from the figure's vector graphics.
 STATES = (8, 12, 20, 28)

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
-from triptych.studies.tuning.downstream import (
+from triptych.studies.tuning.memory_heads.figures import accuracy_figure, crossed_figure
+from triptych.studies.tuning.memory_heads.judge import CLAIMS
+from triptych.studies.tuning.memory_heads.rows import Data, Trial
+from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
     PAPER,
     SMOKE,
@@ -23,10 +26,7 @@ from triptych.studies.tuning.downstream import (
     kl_of_constant,
     linear_head,
 )
-from triptych.studies.tuning.memory_heads.figures import accuracy_figure, crossed_figure
-from triptych.studies.tuning.memory_heads.judge import CLAIMS
-from triptych.studies.tuning.memory_heads.rows import Data, Trial
-from triptych.studies.tuning.networks import (
+from triptych.studies.tuning.shared.networks import (
     pretrained,
     use_fast_products,
     vanilla,

@@ -1,0 +1,1 @@
+"""Samplers of full sequences that redraw positions again and again."""

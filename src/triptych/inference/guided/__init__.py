@@ -1,0 +1,1 @@
+"""Generation guided by a verifier: one algorithm per file."""

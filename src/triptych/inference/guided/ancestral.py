@@ -1,0 +1,67 @@
+"""Ancestral sampling: x_{t+1} ~ p(· | x_≤t), until every row is finished.
+
+With a transform this is nucleus, top-k or temperature sampling, and with `argmax` greedy decoding.
+"""
+
+import torch
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder, Rng, Verifier
+from triptych.core.samplers import OneShot
+from triptych.core.table import Table
+from triptych.core.validation import Count
+from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.transforms import Transform, nucleus
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier | None = None,
+    *,
+    length: Count,
+    end_token: Count | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row. A verifier is never asked: it may stand there to be left out."""
+    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
+    while len(rows := run.open_rows()):
+        run.draw(rows)
+    return run.result()
+
+
+def examples() -> dict[str, OneShot]:
+    """The model's own law; and with a nucleus, the product of the truncated next-token laws."""
+    p = Table.random(vocab_size=3, length=3, seed=0)
+
+    def one(rng: Rng) -> tuple[int, ...]:
+        return sample(RecomputingDecoder(p, 1), length=3, rng=rng).completions()[0]
+
+    def cut(rng: Rng) -> tuple[int, ...]:
+        decoder = RecomputingDecoder(p, 1)
+        return sample(decoder, length=3, transform=nucleus(0.6), rng=rng).completions()[0]
+
+    return {
+        "whole law": OneShot(one, p.as_dict()),
+        "nucleus": OneShot(cut, _product_of(p, 0.6)),
+    }
+
+
+def _product_of(p: Table, mass: float) -> dict[tuple[int, ...], float]:
+    """Every string's product of next-token laws, each cut by hand to its nucleus."""
+    law: dict[tuple[int, ...], float] = {(): 1.0}
+    for _ in range(p.length):
+        longer: dict[tuple[int, ...], float] = {}
+        for prefix, weight in law.items():
+            probs = p.next_token_log_probs(torch.tensor([prefix]).long().reshape(1, -1))[0].exp()
+            kept, total = [], 0.0
+            for token in sorted(range(p.vocab_size), key=lambda k: -probs[k]):
+                if total >= mass:
+                    break
+                kept.append(token)
+                total += float(probs[token])
+            for token in kept:
+                longer[(*prefix, token)] = weight * float(probs[token]) / total
+        law = longer
+    return law

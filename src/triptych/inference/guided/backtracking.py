@@ -1,0 +1,192 @@
+"""Algorithm 1: tokenwise rejection sampling with backtracking [li, 3.2].
+
+    s ← ε
+    while |s| < D and the last token is not <eos>:
+        ŝ ~ O(x ∘ s);  s ← s ∘ ŝ
+        if Q > 0 and V(x ∘ s) = 0:
+            erase the last B tokens of s;  Q ← Q - 1
+            redo the erased positions with argmax O(x ∘ s)
+
+Every row has a quota of its own. As printed, tokens that are redone are not verified;
+`verify_redone` verifies them too, which is nearer to the authors' program (it verifies a prefix
+before each draw, the prompt first and the last token never). Two departures from the print: where s
+has fewer than B tokens, exactly those that were erased are redone, not B; and a redo that reaches
+<eos> stops there.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.samplers import OneShot
+from triptych.core.table import Table
+from triptych.core.validation import Count, Number, as_end_token, as_flag, as_size, check_can
+from triptych.inference.answers import probs_after, value_of
+from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.options import as_limit, log_threshold, path_counter
+from triptych.inference.guided.transforms import Transform
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: Count,
+    quota: Count,
+    stride: Count,
+    redo_argmax: bool = True,
+    verify_redone: bool = False,
+    threshold: Number = 0.5,
+    into_prompt: Count = 0,
+    end_token: Count | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row; V < threshold is a refusal.
+
+    quota, stride   Q backtracks a row, of B tokens each
+    redo_argmax     False leaves the erased positions to the sampling that follows
+    verify_redone   True asks the verifier about redone tokens too, and may backtrack there again
+    into_prompt     how many tokens of its prompt a row may erase; 0 as printed
+
+    notes: quota_left of every row, and erased_prompt, the most of its prompt that it ever erased.
+    """
+    quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
+    into_prompt = as_limit("into_prompt", into_prompt, at_least=0)
+    redo_argmax = as_flag("redo_argmax", redo_argmax)
+    verify_redone = as_flag("verify_redone", verify_redone)
+    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
+    smallest = log_threshold(threshold)
+    prompt, quota_left = run.start, torch.full_like(run.start, quota)
+    floor = (prompt - into_prompt).clamp(min=0)
+    run.notes |= {"quota_left": quota_left, "erased_prompt": torch.zeros_like(prompt)}
+    redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
+    while len(rows := run.open_rows()):
+        redoing = run.decoder.lengths[rows] < redo_until[rows]
+        laws = run.laws(rows)
+        run.put(laws[redoing].argmax(-1), rows[redoing], "argmax")
+        drawn = rows[~redoing]
+        if len(drawn):
+            run.put(run.choose(laws[~redoing], drawn), drawn, "draw")
+        asked = rows if verify_redone else drawn
+        asked = asked[quota_left[asked] > 0]
+        values = run.log_values(asked)
+        refusing = values < smallest
+        run.note("accept", asked[~refusing], values[~refusing])
+        run.note("reject", asked[refusing], values[refusing])
+        refused = asked[refusing]
+        if len(refused) == 0:
+            continue
+        ends = run.decoder.lengths[refused]
+        if redo_argmax:
+            redo_until[refused] = torch.maximum(redo_until[refused], ends)
+        quota_left[refused] -= 1
+        run.erase((ends - floor[refused]).clamp(max=stride), refused, "backtrack")
+        run.notes["erased_prompt"] = prompt - run.start
+    return run.result()
+
+
+def law(
+    lm: NextToken,
+    verifier: Value,
+    length: Count,
+    quota: Count,
+    stride: Count,
+    *,
+    redo_argmax: bool = True,
+    verify_redone: bool = False,
+    end_token: Count | None = None,
+) -> dict[tuple[int, ...], float]:
+    """The exact law of `sample` from the empty prompt, by following (s, Q): slow and obvious."""
+    check_can("lm", lm, "vocab_size", "next_token_log_probs")
+    length, end_token = as_size("length", length), as_end_token(end_token, lm.vocab_size)
+    quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
+    redo_argmax = as_flag("redo_argmax", redo_argmax)
+    verify_redone = as_flag("verify_redone", verify_redone)
+    found: dict[tuple[int, ...], float] = {}
+    # Each is s, the backtracks left, the position before which argmax is taken, and the mass.
+    paths: list[tuple[tuple[int, ...], int, int, float]] = [((), quota, 0, 1.0)]
+    count_path = path_counter()
+    while paths:
+        count_path()
+        s, q, until, mass = paths.pop()
+        if len(s) >= length or (end_token is not None and s[-1:] == (end_token,)):
+            found[s] = found.get(s, 0.0) + mass
+            continue
+        probs, redoing = probs_after(lm, s), len(s) < until
+        best = probs.index(max(probs))
+        for token, prob in enumerate(probs):
+            chance = float(token == best) if redoing else prob
+            if chance == 0:
+                continue
+            longer = (*s, token)
+            asked = q > 0 and (verify_redone or not redoing)
+            if asked and value_of(verifier, longer) == -torch.inf:
+                kept = longer[: max(0, len(longer) - stride)]
+                again = max(until, len(longer)) if redo_argmax else until
+                paths.append((kept, q - 1, again, mass * chance))
+            else:
+                paths.append((longer, q, until, mass * chance))
+    return found
+
+
+class _NoTwoAlike:
+    """Refuses a prefix whose last two tokens are equal."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        same = prefix[:, -1] == prefix[:, -2] if prefix.shape[1] > 1 else prefix[:, 0] < 0
+        return torch.where(same, -torch.inf, 0.0).double()
+
+
+def examples() -> dict[str, OneShot]:
+    """The law of the recursion above, with and without the redo, with and without an end token."""
+    p, verifier = Table.random(vocab_size=2, length=4, seed=3), _NoTwoAlike()
+
+    def case(
+        quota: int,
+        stride: int,
+        redo: bool,
+        *,
+        verify: bool = False,
+        end: int | None = None,
+        length: int = 4,
+    ) -> OneShot:
+        """`sample` with these options, and the law of the recursion."""
+
+        def one(rng: Rng) -> tuple[int, ...]:
+            result = sample(
+                RecomputingDecoder(p, 1),
+                verifier,
+                length=length,
+                quota=quota,
+                stride=stride,
+                redo_argmax=redo,
+                verify_redone=verify,
+                end_token=end,
+                rng=rng,
+            )
+            return result.completions()[0]
+
+        wanted = law(
+            p,
+            verifier,
+            length,
+            quota,
+            stride,
+            redo_argmax=redo,
+            verify_redone=verify,
+            end_token=end,
+        )
+        return OneShot(one, wanted)
+
+    return {
+        "quota 2, stride 2": case(2, 2, True),
+        "quota 1, stride 3": case(1, 3, True),
+        "no redo": case(2, 2, False, length=3),
+        "quota 0 is the model": OneShot(case(0, 1, True).attempt, p.as_dict()),
+        "redone tokens verified": case(3, 2, True, verify=True),
+        "with an end token": case(2, 2, True, end=1),
+    }

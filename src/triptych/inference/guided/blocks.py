@@ -1,0 +1,115 @@
+"""Block best-of-n: of n candidates for each block of tokens, keep the most valued [li, 3.2.2.6].
+
+A block has `block` tokens, fewer where the row ends first. Given the prefix, the kept block has
+the law of `best_of_n`, with the value of the prefix that it leads to; a string gets the product
+over its blocks. With one block this is best-of-n, and with n = 1 it is the model. Worked value:
+two fair bits, V the number of ones, blocks of 1, n = 2: each bit is 1 with ¾, so P(11) = 9/16,
+while the best of 2 whole strings is 11 with 7/16.
+"""
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.samplers import OneShot
+from triptych.core.table import Table, all_sequences
+from triptych.core.validation import Count, as_count
+from triptych.inference.answers import values_of
+from triptych.inference.guided.best_of_n import (
+    branch,
+    keep_best,
+    kept_probs,
+    values_of_full_prompts,
+)
+from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.options import as_copies, check_table
+from triptych.inference.guided.transforms import Transform
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: Count,
+    block: Count,
+    n: Count,
+    end_token: Count | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row block by block; the first block begins where the prompt ends.
+
+    The tokens of all candidates and a question to the verifier for each of them are counted.
+
+    notes: log_value of each row as it stands. Of a prompt of full length it is asked for once.
+    """
+    block, n = as_count("block", block, at_least=1), as_copies(n)
+    run = Generation(
+        decoder, verifier, rng, length, end_token, transform, record, probability=False
+    )
+    n = as_copies(n, run.batch)
+    latest = values_of_full_prompts(run)
+    run.notes["log_value"] = latest
+    while len(rows := run.open_rows()):
+        counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come along once
+        candidates = branch(run, run.every_row().repeat_interleave(counts))
+        for _ in range(block - 1):
+            if len(growing := candidates.open_rows()) == 0:
+                break
+            candidates.draw(growing)
+        first = counts.cumsum(0) - counts
+        groups = first[rows][:, None] + torch.arange(n, device=rows.device)
+        best, latest[rows] = keep_best(candidates, groups)
+        run.adopt(candidates, first.index_copy(0, rows, best), rows, latest[rows])
+    return run.result()
+
+
+def law(lm: Table, verifier: Value, block: Count, n: Count) -> Table:
+    """The exact law of `sample` from the empty prompt."""
+    check_table(lm)
+    block, n = as_count("block", block, at_least=1), as_count("n", n, at_least=1)
+    log_probs = torch.zeros(1, dtype=torch.float64, device=lm.device)
+    before = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log p of each prefix
+    for start in range(0, lm.length, block):
+        end = min(start + block, lm.length)
+        mass = lm.log_probs.reshape(lm.vocab_size**end, -1).logsumexp(-1)
+        possible = ~torch.isneginf(mass)
+        values = torch.full_like(mass, -torch.inf)
+        written = all_sequences(lm.vocab_size, end, lm.device)[possible]
+        values[possible] = values_of(verifier, written)
+        inside = mass.reshape(len(before), -1)
+        conditional = inside - torch.where(torch.isneginf(before), 0.0, before)[:, None]
+        kept = kept_probs(conditional.exp(), values.reshape(inside.shape), n)
+        log_probs = (log_probs[:, None] + kept.log()).reshape(-1)
+        before = mass
+    return Table(lm.vocab_size, lm.length, log_probs)
+
+
+class _Bumpy:
+    """Values without structure, below and above 1, with ties among prefixes of equal sum."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        return torch.sin(2.0 * prefix.double().sum(-1) + prefix.shape[1])
+
+
+def examples() -> dict[str, OneShot]:
+    """The product over blocks; the last block may be shorter than the others."""
+    p, verifier = Table.random(vocab_size=2, length=3, seed=1), _Bumpy()
+
+    def case(block: int, n: int, target: Table) -> OneShot:
+        def one(rng: Rng) -> tuple[int, ...]:
+            decoder = RecomputingDecoder(p, 1)
+            result = sample(decoder, verifier, length=3, block=block, n=n, rng=rng)
+            return result.completions()[0]
+
+        return OneShot(one, target.as_dict())
+
+    return {
+        "blocks of 1, n = 2": case(1, 2, law(p, verifier, 1, 2)),
+        "blocks of 2, n = 2": case(2, 2, law(p, verifier, 2, 2)),
+        "one block, n = 2": case(5, 2, law(p, verifier, 3, 2)),
+        "n = 1 is the model": case(2, 1, p),
+    }

@@ -1,0 +1,278 @@
+"""Sequential Monte Carlo: n particles a row, weighted by a process verifier and resampled.
+
+    draw       x_t ~ p(· | x_<t) for every particle
+    weigh      w ← w V(x_≤t) / V(x_<t), the first time w ← V(x_≤t): the prompt's value cancels
+    resample   when (Σ w)² / Σ w² < ess · n, replace the particles by n draws with weights w,
+               each of which gets the mean weight
+
+In the end one particle is drawn by its weight. The mean weight is an unbiased estimate of
+E_p[V(x); V > 0 at every prefix of x], whatever else V says at inner prefixes, and as n grows the
+particle's law tends to p(x) V(x), normalised. For one particle the weights choose nothing: its law
+is p, given that no prefix has value 0. Worked value: one fair bit, V(0) = 1, V(1) = 2, n = 2: the
+pairs 00, 01, 10, 11 give a 1 with 0, ⅔, ⅔, 1, so P(1) = 7/12, between ½ and ⅔; the mean weight is
+1, 3/2, 3/2, 2, on average 3/2 = E_p[V].
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.logspace import log_normalise
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.samplers import OneShot
+from triptych.core.table import Table
+from triptych.core.validation import (
+    Count,
+    Number,
+    as_count,
+    as_end_token,
+    as_probability,
+    as_size,
+    check_can,
+)
+from triptych.inference.answers import probs_after, value_of
+from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
+from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.options import as_copies, path_counter
+from triptych.inference.guided.transforms import Transform
+
+_Text = tuple[int, ...]
+_FAR = 1e6  # the sum of larger logarithms rounds to more than 1e-10
+_PARTICLES_FOLLOWED = 20  # of two tokens each, they make 2^20 choices
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: Count,
+    n: Count,
+    ess: Number = 0.5,
+    end_token: Count | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row with one of n particles.
+
+    ess   resample a row when its effective sample size falls below ess · n; 1.0 always resamples,
+          0.0 never does, which is importance sampling
+
+    A particle of value 0 is not extended, one that has ended keeps its weight. A row whose
+    particles all have weight 0 has died: it stands at its prompt and is not complete. Of a prompt
+    of full length the verifier is asked once.
+
+    notes: died; log_normaliser, the logarithm of the mean weight; and smallest_ess, the effective
+    sample size at its lowest, of every row.
+    """
+    n, ess = as_copies(n), as_probability("ess", ess)
+    run = Generation(
+        decoder, verifier, rng, length, end_token, transform, record, probability=False
+    )
+    n = as_copies(n, run.batch)
+    log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
+    values = torch.zeros_like(log_weights)
+    smallest = _effective_size(log_weights)
+    copies = run.every_row().repeat_interleave(n)
+    drawn = torch.nonzero(~run.finished()[copies])[:, 0]
+    cloud = branch(run, copies)
+    while len(drawn):
+        log_weights, values = _weigh(cloud, drawn, log_weights, values)
+        size = _effective_size(log_weights)
+        smallest = torch.minimum(smallest, size)
+        going = torch.zeros_like(run.owner, dtype=torch.bool)
+        going[cloud.owner[_open(cloud, log_weights)]] = True
+        again = torch.nonzero(going & ((size < ess * n) | (ess == 1.0)))[:, 0]
+        if len(again):
+            cloud, log_weights, values = _resample(cloud, again, log_weights, values)
+        drawn = _open(cloud, log_weights)
+        if len(drawn):
+            cloud.draw(drawn)
+    log_normaliser = log_weights.logsumexp(-1) - math.log(n)
+    died = torch.isneginf(log_normaliser)
+    _pick(run, cloud, log_weights, values, died)
+    run.notes |= {"died": died, "log_normaliser": log_normaliser, "smallest_ess": smallest}
+    result = run.result()
+    return result._replace(complete=result.complete & ~died)
+
+
+def _open(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> Int[Tensor, " rows"]:
+    """Particles that are alive and not finished."""
+    return torch.nonzero(~cloud.finished() & ~torch.isneginf(log_weights.reshape(-1)))[:, 0]
+
+
+def _weigh(
+    cloud: Generation,
+    drawn: Int[Tensor, " rows"],
+    log_weights: Float[Tensor, "batch n"],
+    values: Float[Tensor, "batch n"],
+) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n"]]:
+    """Weights and log-values after the particles in `drawn` got a token."""
+    said = cloud.log_values(drawn)
+    alive = ~torch.isneginf(said)
+    cloud.note("accept", drawn[alive], said[alive])
+    cloud.note("reject", drawn[~alive], said[~alive])
+    gain = torch.zeros_like(log_weights).reshape(-1)
+    gain[drawn] = said - values.reshape(-1)[drawn]
+    after = values.reshape(-1).index_copy(0, drawn, said)
+    return log_weights + gain.reshape(log_weights.shape), after.reshape(values.shape)
+
+
+def _effective_size(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, " batch"]:
+    """(Σ w)² / Σ w², 0 where all weights are 0. Worked value: weights 1, 1, 2 have 16/6."""
+    shares = _normalised(log_weights).exp()
+    squares = (shares**2).sum(-1)
+    return torch.where(squares > 0, 1 / squares, 0.0)
+
+
+def _normalised(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
+    """log_weights less the logarithm of their sum; a row of only -inf stays -inf."""
+    largest = log_weights.amax(-1, keepdim=True)
+    far = torch.isfinite(largest) & (largest.abs() > _FAR)
+    return log_normalise(log_weights - torch.where(far, largest, 0.0))
+
+
+def _resample(
+    cloud: Generation,
+    again: Int[Tensor, " rows"],
+    log_weights: Float[Tensor, "batch n"],
+    values: Float[Tensor, "batch n"],
+) -> tuple[Generation, Float[Tensor, "batch n"], Float[Tensor, "batch n"]]:
+    """n draws from the particles of each row in `again`, at the mean weight."""
+    n = log_weights.shape[1]
+    old = cloud.every_row().reshape(-1, n)
+    laws = _normalised(log_weights[again]).repeat_interleave(n, 0)
+    picked = cloud.choose(laws, old[again].reshape(-1)).reshape(-1, n)
+    parents = old.clone()
+    parents[again] = old[again].gather(1, picked)
+    cloud = cloud.fork(parents.reshape(-1))
+    values = values.reshape(-1)[parents]
+    mean = (log_weights.logsumexp(-1, keepdim=True) - math.log(n)).expand_as(log_weights)
+    cloud.note("choose", old[again].reshape(-1), values[again].reshape(-1))
+    return cloud, log_weights.index_copy(0, again, mean[again]), values
+
+
+def _pick(
+    run: Generation,
+    cloud: Generation,
+    log_weights: Float[Tensor, "batch n"],
+    values: Float[Tensor, "batch n"],
+    died: Bool[Tensor, " batch"],
+) -> None:
+    """Go on with one particle a row, drawn by weight; a row that died goes back to its prompt."""
+    alive, dead = torch.nonzero(~died)[:, 0], torch.nonzero(died)[:, 0]
+    picked = torch.zeros_like(run.owner)
+    if len(alive):
+        picked[alive] = run.choose(_normalised(log_weights[alive]), alive)
+    said = values.gather(1, picked[:, None])[:, 0]
+    run.adopt(cloud, run.every_row() * log_weights.shape[1] + picked, alive, said[alive])
+    if len(dead):
+        run.erase((run.decoder.lengths - run.start)[dead], dead, "restart")
+
+
+def law(
+    lm: NextToken,
+    verifier: Value,
+    length: Count,
+    n: Count,
+    *,
+    ess: Number = 0.5,
+    end_token: Count | None = None,
+) -> dict[tuple[int, ...], float]:
+    """The exact law of `sample` from the empty prompt, by following the particles and their
+    weights: slow and obvious. The probabilities sum to that of not dying."""
+    check_can("lm", lm, "vocab_size", "next_token_log_probs")
+    length, end_token = as_size("length", length), as_end_token(end_token, lm.vocab_size)
+    n = as_count("n", n, at_least=1, at_most=_PARTICLES_FOLLOWED)
+    ess = as_probability("ess", ess)
+    found: dict[tuple[int, ...], float] = {}
+
+    def options(x: _Text, weight: float) -> list[tuple[_Text, float, float]]:
+        """What a particle can become: itself, its log-weight, and the probability."""
+        if len(x) == length or weight == -math.inf or (x and x[-1] == end_token):
+            return [(x, weight, 1.0)]
+        longer = [((*x, token), q) for token, q in enumerate(probs_after(lm, x)) if q > 0]
+        before = value_of(verifier, x) if x else 0.0
+        return [(y, weight + value_of(verifier, y) - before, q) for y, q in longer]
+
+    paths: list[tuple[tuple[_Text, ...], list[float], float]] = [(((),) * n, [0.0] * n, 1.0)]
+    count_path = path_counter()
+    while paths:
+        cloud, weights, mass = paths.pop()
+        choices = [options(x, w) for x, w in zip(cloud, weights, strict=True)]
+        if all(one[0][0] == x for one, x in zip(choices, cloud, strict=True)):  # all have ended
+            for x, share in zip(cloud, _shares(weights), strict=True):
+                if share > 0:
+                    found[x] = found.get(x, 0.0) + mass * share
+            continue
+        for after in itertools.product(*choices):
+            count_path()
+            moved, weighed, probs = zip(*after, strict=True)
+            reached, shares = mass * math.prod(probs), _shares(weighed)
+            going = any(options(x, w)[0][0] != x for x, w in zip(moved, weighed, strict=True))
+            few = any(shares) and 1 / sum(w * w for w in shares) < ess * n
+            if not (going and (few or ess == 1.0)):
+                paths.append((moved, list(weighed), reached))
+                continue
+            mean = torch.tensor(weighed, dtype=torch.float64).logsumexp(0).item() - math.log(n)
+            for parents in itertools.product(range(n), repeat=n):
+                count_path()
+                chance = reached * math.prod(shares[k] for k in parents)
+                if chance > 0:
+                    paths.append((tuple(moved[k] for k in parents), [mean] * n, chance))
+    return found
+
+
+def _shares(log_weights: Sequence[float]) -> list[float]:
+    """The weights divided by their sum; all 0 if they are."""
+    return _normalised(torch.tensor([log_weights], dtype=torch.float64))[0].exp().tolist()
+
+
+class _Soft:
+    """Values below and above 1, without structure; strings that begin with 11 have value 0."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        place = torch.arange(1.0, prefix.shape[1] + 1, dtype=torch.float64)
+        bad = (prefix[:, :2] == 1).all(-1) & torch.tensor(prefix.shape[1] > 1)
+        return torch.sin((prefix + 1.0).double() @ place).masked_fill(bad, -torch.inf)
+
+
+def examples() -> dict[str, OneShot]:
+    """The law of the recursion above, given that the row does not die."""
+    verifier = _Soft()
+
+    def case(length: int, n: int, ess: float, end: int | None = None) -> OneShot:
+        """`sample` with these options, and the law of the recursion."""
+        p = Table.random(vocab_size=2, length=length, seed=4)
+
+        def one(rng: Rng) -> tuple[int, ...] | None:
+            result = sample(
+                RecomputingDecoder(p, 1),
+                verifier,
+                length=length,
+                n=n,
+                ess=ess,
+                end_token=end,
+                rng=rng,
+            )
+            return result.completions()[0] if result.complete[0] else None
+
+        wanted = law(p, verifier, length, n, ess=ess, end_token=end)
+        return OneShot(one, {x: q / sum(wanted.values()) for x, q in wanted.items()})
+
+    p = Table.random(vocab_size=2, length=3, seed=4)
+    alive = {x: q for x, q in p.as_dict().items() if x[:2] != (1, 1)}
+    return {
+        "n = 2, always resampled": case(2, 2, 1.0),
+        "n = 2, never resampled": case(2, 2, 0.0),
+        "n = 2, resampled below 0.9": case(3, 2, 0.9, end=0),
+        "n = 3, with an end token": case(2, 3, 0.7, end=0),
+        "n = 1 is the model, alive": OneShot(
+            case(3, 1, 0.5).attempt, {x: q / sum(alive.values()) for x, q in alive.items()}
+        ),
+    }

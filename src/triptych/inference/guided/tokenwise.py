@@ -1,0 +1,180 @@
+"""Tokenwise rejection sampling: redraw one token until the verifier accepts the prefix
+[li, Definition 3.1.5].
+
+A token t that is kept at a prefix s has law p(t | s) a(st) / Σ p(· | s) a(s·), where a(st) is the
+probability that it is accepted: 1[V(st) ≥ threshold], or V(st) itself. A string gets the product of
+these, which is *not* p restricted to the accepted strings. Worked value: for uniform bits and the
+strings with some 0, 1^(D-1) 0 gets 2^-(D-1) and every other string 2^-D [li, Proposition 3.1.2].
+"""
+
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.logspace import log1mexp, log_normalise
+from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.samplers import OneShot
+from triptych.core.table import Table, all_sequences
+from triptych.core.validation import Count, Number, UserError
+from triptych.inference.answers import values_of
+from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.options import as_limit, check_choice, check_table, log_threshold
+from triptych.inference.guided.transforms import Transform
+
+Accept = Literal["threshold", "value"]
+
+TRIES = 100_000
+"""Draws of one token where no number is given; of tokens that are accepted with probability 0.001
+one in e^100 is given up."""
+
+
+def sample(
+    decoder: Decoder,
+    verifier: Verifier,
+    *,
+    length: Count,
+    accept: Accept = "threshold",
+    threshold: Number = 0.5,
+    tries: Count | None = None,
+    end_token: Count | None = None,
+    transform: Transform | None = None,
+    record: bool = False,
+    rng: Rng,
+) -> Result:
+    """Complete every row, every draw one call of the generator.
+
+    accept   "threshold" keeps a token if V ≥ threshold, "value" with probability V
+    tries    draws of one token before the row is given up; None is `TRIES`
+
+    A redraw is one more call, but no forward pass: the law at the prefix is known. A row that is
+    given up keeps the tokens that were accepted and is not complete.
+
+    notes: gave_up, of every row: one of its tokens was refused `tries` times in a row.
+    """
+    most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
+    check_choice("accept", accept, get_args(Accept))
+    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
+    smallest = log_threshold(threshold)
+    size = (run.batch, decoder.vocab_size)
+    laws = torch.zeros(size, dtype=torch.float64, device=run.owner.device)
+    failures = torch.zeros_like(run.owner)  # of the token that is being drawn
+    gave_up = torch.zeros_like(run.owner, dtype=torch.bool)
+    run.notes["gave_up"] = gave_up
+    while len(rows := torch.nonzero(~run.finished() & ~gave_up)[:, 0]):
+        fresh = rows[failures[rows] == 0]
+        if len(fresh):
+            laws[fresh] = run.laws(fresh).double()
+        run.put(run.choose(laws[rows], rows), rows, "draw")
+        values = run.log_values(rows)
+        kept = values >= smallest if accept == "threshold" else _kept(run, values, rows)
+        run.note("accept", rows[kept], values[kept])
+        run.note("reject", rows[~kept], values[~kept])
+        refused = rows[~kept]
+        failures[rows[kept]] = 0
+        failures[refused] += 1
+        if len(refused):
+            run.erase(torch.ones_like(refused), refused, None)
+        gave_up |= failures >= most
+    return run.result()
+
+
+def _kept(
+    run: Generation, log_values: Float[Tensor, " rows"], rows: Int[Tensor, " rows"]
+) -> Bool[Tensor, " rows"]:
+    """True with probability V, drawn for each row."""
+    log_keep = log_values.clamp(max=0.0)
+    return run.choose(torch.stack([log1mexp(log_keep), log_keep], -1), rows) == 1
+
+
+def law(
+    lm: Table, verifier: Value, *, accept: Accept = "threshold", threshold: Number = 0.5
+) -> Table:
+    """The exact law of `sample` without a limit on tries, from the empty prompt.
+
+    log q(x) = Σ_t log [p(x_t | x_<t) a(x_≤t) / Σ_y p(y | x_<t) a(x_<t y)]
+
+    With accept="value" a value above 1 stands for V divided by its bound, which cancels here.
+    `sample` needs it divided: V is its probability to keep a token, and it refuses one above 1.
+    Worked value: one fair bit and V = 1, 2 or ½, 1 give ⅓, ⅔; `sample` takes ½, 1 alone.
+    """
+    check_table(lm)
+    check_choice("accept", accept, get_args(Accept))
+    smallest = log_threshold(threshold)
+    total = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log q of each prefix
+    for t in range(1, lm.length + 1):
+        prefixes = all_sequences(lm.vocab_size, t, lm.device)
+        value = values_of(verifier, prefixes)
+        if accept == "threshold":
+            value = torch.where(value >= smallest, 0.0, -torch.inf).double()
+        # p(x_<t) cancels in the ratio, so the mass of the whole prefix may stand for p(x_t | x_<t)
+        mass = lm.log_probs.reshape(len(prefixes), -1).logsumexp(-1)
+        step = log_normalise((mass + value).reshape(len(total), lm.vocab_size))
+        stuck = torch.isneginf(step).all(-1) & ~torch.isneginf(total)
+        if stuck.any():
+            where = all_sequences(lm.vocab_size, t - 1, lm.device)[stuck.nonzero()[0, 0]].tolist()
+            raise UserError(
+                f"the prefix {where} is reached and every token after it is refused, so the "
+                "sampler never stops; a process verifier would have refused the prefix"
+            )
+        total = (total[:, None] + step).reshape(-1)
+    return Table(lm.vocab_size, lm.length, total)
+
+
+class _SomeZero:
+    """Accepts a full string with a zero, and every shorter prefix."""
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        fine = (prefix == 0).any(-1) | (prefix.shape[1] < self.length)
+        return torch.where(fine, 0.0, -torch.inf).double()
+
+
+class _Soft:
+    """V = (1 + number of zeros) / (1 + t)."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        return ((1.0 + (prefix == 0).sum(-1).double()) / (1 + prefix.shape[1])).log()
+
+
+class _Doubt:
+    """V = 7/8 after a 1."""
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Tensor:
+        return torch.where(prefix[:, -1] == 1, 0.875, 1.0).double().log()
+
+
+def examples() -> dict[str, OneShot]:
+    """The wrong law it really has; and, with one try per token, the law p Π a again, normalised,
+    which shows that the redraws are what bends it. For a process verifier of a set that is p
+    restricted to the set."""
+    p, hard, soft = Table.random(vocab_size=2, length=3, seed=0), _SomeZero(3), _Soft()
+    doubt = _Doubt()
+
+    def case(
+        verifier: Value, accept: Accept, tries: int | None, target: Table, cutoff: float = 0.0
+    ) -> OneShot:
+        def one(rng: Rng) -> tuple[int, ...] | None:
+            decoder = RecomputingDecoder(p, 1)
+            result = sample(decoder, verifier, length=3, accept=accept, tries=tries, rng=rng)
+            return result.completions()[0] if result.complete[0] else None
+
+        return OneShot(one, {x: q for x, q in target.as_dict().items() if q > 0}, cutoff)
+
+    def along(tokens: Int[Tensor, "count length"]) -> Tensor:
+        """log Π_t V(x_≤t)."""
+        return sum((soft.log_value(tokens[:, :t]) for t in (1, 2, 3)), torch.zeros(len(tokens)))
+
+    return {
+        "one try": case(hard, "threshold", 1, p.tilt(hard.log_value)),
+        "redrawn until accepted": case(hard, "threshold", None, law(p, hard), 1e-5),
+        "value, one try": case(soft, "value", 1, p.tilt(along)),
+        "value, redrawn until accepted": case(
+            doubt, "value", None, law(p, doubt, accept="value"), 1e-5
+        ),
+        "soft threshold": case(soft, "threshold", None, law(p, soft), 1e-6),
+    }

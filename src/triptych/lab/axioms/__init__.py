@@ -1,0 +1,1 @@
+"""Finding examples, and checking their axioms."""

@@ -1,0 +1,67 @@
+"""Find what can be checked: every module with `examples()`, ours or a user's own file."""
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from triptych.core.validation import UserError
+
+
+class Example(NamedTuple):
+    """One entry of some module's `examples()`; `about` is the first line of the module."""
+
+    module: str
+    name: str
+    value: Any
+    about: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.module}: {self.name}"
+
+
+def package_examples(package: str) -> list[Example]:
+    """All examples of the modules of a package and its folders, in the order of their names."""
+    parent = importlib.import_module(package)
+    found: list[Example] = []
+    for info in pkgutil.walk_packages(parent.__path__, f"{package}."):
+        module = importlib.import_module(info.name)
+        found += module_examples(module, info.name.rpartition(".")[2])
+    return found
+
+
+def file_examples(path: Path) -> list[Example]:
+    """The examples of a Python file outside the package."""
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    name = f"triptych_user_file_{path.stem}"  # never the name of an installed module
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+        found = module_examples(module, path.stem)
+    except Exception as error:
+        raise UserError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
+    if not found:
+        raise UserError(
+            f"{path} has no function examples() returning a dictionary of named structures"
+        )
+    return found
+
+
+def module_examples(module: ModuleType, label: str) -> list[Example]:
+    examples = getattr(module, "examples", None)
+    if examples is None:
+        return []
+    found = examples()
+    if not isinstance(found, dict):
+        raise UserError(f"examples() returned a {type(found).__name__}, not a dictionary")
+    about = (module.__doc__ or "").strip().partition("\n")[0]
+    return [Example(label, name, value, about) for name, value in found.items()]

@@ -1,0 +1,1 @@
+"""Pages that replay a guided generation."""

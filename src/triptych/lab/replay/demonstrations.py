@@ -1,0 +1,260 @@
+"""Ready-made tasks and algorithms for a replay: a model, a verifier, and what is right, exactly.
+
+Every task has a model p, a set A of right strings with its process verifier, and the value
+V*(x_≤t) = P(x in A | x_≤t) under p, in closed form.
+
+    dyck        brackets by a writer who counts them but mistakes their type; A is the balanced ones
+    zeros       uniform bits; A = {0^D}
+    parity      the hidden string of Theorem 3.1.1; A is the even ones, of which one has mass
+    some-zero   uniform bits; A is the strings with a 0
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from triptych.core.decoders import RecomputingDecoder
+from triptych.core.protocols import NextToken, Value
+from triptych.core.streams import RowStreams
+from triptych.core.validation import UserError, check_count, check_probability
+from triptych.inference.guided.generation import Result
+from triptych.structures.brackets.dyck import Dyck
+from triptych.structures.brackets.faulty import CarelessBrackets
+from triptych.structures.constraints import AllZeros, EvenParity, SomeZero
+from triptych.structures.parity import HiddenParity
+from triptych.structures.uniform import Uniform
+from triptych.verifiers.exact import Rule
+from triptych.verifiers.noisy import Flipped, WithinFactor
+
+SLIP = 0.25  # how often the writer of `dyck` mistakes the type of a closing bracket
+
+
+class Demonstration(NamedTuple):
+    """A task of one length.
+
+    names      how each token is written
+    verifier   hard: whether a prefix can be completed to a right string
+    value      V*, the probability that the model completes it to one
+    """
+
+    model: NextToken
+    verifier: Value
+    value: Value
+    names: Sequence[str]
+    length: int
+    title: str
+    about: str
+
+    def correct(self, result: Result) -> list[bool]:
+        """Whether each row is finished and in A."""
+        rows = zip(result.tokens, result.lengths.tolist(), result.complete.tolist(), strict=True)
+        return [
+            complete and bool(self.verifier.log_value(tokens[None, :end]) == 0)
+            for tokens, end, complete in rows
+        ]
+
+    def text(self, tokens: Sequence[int]) -> str:
+        return "".join(self.names[token] for token in tokens)
+
+
+def _brackets(length: int, seed: int) -> Demonstration:
+    types = torch.tensor([0.2, 0.8], dtype=torch.float64)
+    dyck = Dyck.fixed_length(length, type_probs=types, q=0.5)
+
+    def value(prefix: list[int]) -> float:
+        possible = bool(dyck.completable(torch.tensor([prefix]).long().reshape(1, -1)))
+        closed = sum(token % 2 for token in prefix)
+        return (1 - SLIP) ** (length // 2 - closed) if possible else 0.0
+
+    return Demonstration(
+        CarelessBrackets(dyck, SLIP),
+        dyck,
+        Rule(value),
+        list("[]()"),
+        length,
+        "balanced brackets",
+        f"The model writes {length} brackets. It knows how many are open, but closes one with the "
+        f"wrong type {SLIP:.0%} of the time. Balanced strings are right.",
+    )
+
+
+def _zeros(length: int, seed: int) -> Demonstration:
+    return _bits(
+        length,
+        Uniform(2, length),
+        AllZeros(length),
+        lambda x: 0.5 ** (length - len(x)) if sum(x) == 0 else 0.0,
+        "a string of zeros",
+        f"The model tosses {length} fair coins. Only the string of zeros is right.",
+    )
+
+
+def _some_zero(length: int, seed: int) -> Demonstration:
+    return _bits(
+        length,
+        Uniform(2, length),
+        SomeZero(length),
+        lambda x: 1.0 if 0 in x else 1 - 0.5 ** (length - len(x)),
+        "strings with a 0",
+        f"The model tosses {length} fair coins. A string with at least one 0 is right.",
+    )
+
+
+def _parity(length: int, seed: int) -> Demonstration:
+    model = HiddenParity.random(length, seed=seed)
+    secret = model.secret.tolist()
+
+    def value(x: list[int]) -> float:
+        if len(x) == length:
+            return float(sum(x) % 2 == 0)
+        return 0.5 ** (length - 1 - len(x)) if x == secret[: len(x)] else 0.0
+
+    return _bits(
+        length,
+        model,
+        EvenParity(length),
+        value,
+        "the hidden parity",
+        f"The model tosses {length - 1} fair coins, then makes the sum odd; even only after one "
+        "hidden string. Strings of even sum are right, and nothing tells before the last bit.",
+    )
+
+
+def _bits(
+    length: int,
+    model: NextToken,
+    verifier: Value,
+    value: Callable[[list[int]], float],
+    title: str,
+    about: str,
+) -> Demonstration:
+    return Demonstration(model, verifier, Rule(value), list("01"), length, title, about)
+
+
+class _MadeTask(NamedTuple):
+    make: Callable[[int, int], Demonstration]
+    length: int
+
+
+TASKS: Mapping[str, _MadeTask] = {
+    "dyck": _MadeTask(_brackets, 16),
+    "zeros": _MadeTask(_zeros, 8),
+    "parity": _MadeTask(_parity, 6),
+    "some-zero": _MadeTask(_some_zero, 8),
+}
+
+
+class Algorithm(NamedTuple):
+    """options: its settings, with what they are here by default; soft: it is guided by V*."""
+
+    title: str
+    options: Mapping[str, int]
+    soft: bool = False
+
+
+ALGORITHMS: Mapping[str, Algorithm] = {
+    "ancestral": Algorithm("Ancestral sampling", {}),
+    "backtracking": Algorithm("Tokenwise rejection with backtracking", {"quota": 4, "stride": 4}),
+    "best_of_n": Algorithm("Best of n", {"n": 4}),
+    "blocks": Algorithm("Block best-of-n", {"block": 4, "n": 4}),
+    "particles": Algorithm("Sequential Monte Carlo", {"n": 6}, soft=True),
+    "rejection": Algorithm("Rejection sampling", {"attempts": 100}),
+    "tokenwise": Algorithm("Tokenwise rejection sampling", {"tries": 50}),
+    "vgb": Algorithm("Value-guided sampling with backtracking", {"steps": 2000}, soft=True),
+}
+
+
+def named(what: str, name: str, known: Iterable[str]) -> str:
+    """The known thing of this name; else a sentence with the nearest one."""
+    names = list(known)
+    found = {each.replace("_", "-"): each for each in names}.get(name.lower().replace("_", "-"))
+    if found:
+        return found
+    near = difflib.get_close_matches(name.lower(), names, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    raise UserError(f"there is no {what} {name!r}{hint} ({what}s: {', '.join(names)})")
+
+
+def demonstration(task: str, *, length: int | None = None, seed: int = 0) -> Demonstration:
+    """The task of this name, at its own length or another."""
+    chosen = TASKS[named("task", task, TASKS)]
+    length = chosen.length if length is None else length
+    check_count("length", length, at_least=1)
+    return chosen.make(length, seed)
+
+
+def noisy(demo: Demonstration, *, soft: bool, noise: float, seed: int) -> tuple[Value, str]:
+    """The verifier with errors before the end of a string, and a sentence about it.
+
+    A hard one gives the wrong answer at a prefix with probability `noise`; V* is off by a factor
+    between 1 / (1 + noise) and 1 + noise.
+    """
+    if soft:
+        told = "The verifier says with what probability the model completes a prefix rightly"
+        if noise == 0:
+            return demo.value, f"{told}."
+        value = WithinFactor(demo.value, noise, seed, length=demo.length)
+        return value, f"{told}, and is off by a factor of up to {1 + noise:g}."
+    told = "The verifier says whether a prefix can be completed rightly"
+    if noise == 0:
+        return demo.verifier, f"{told}."
+    check_probability("noise", noise)
+    flipped = Flipped(demo.verifier, noise, noise, seed, length=demo.length)
+    return flipped, f"{told}, and is wrong {noise:.0%} of the time before the last token."
+
+
+def generate(
+    algorithm: str,
+    demo: Demonstration,
+    verifier: Value,
+    *,
+    prompt: str = "",
+    rows: int = 1,
+    seed: int = 0,
+    options: Mapping[str, int] | None = None,
+) -> Result:
+    """A recorded run of an algorithm; options that are not its own are refused."""
+    name = named("algorithm", algorithm, ALGORITHMS)
+    own, given = ALGORITHMS[name].options, options or {}
+    for option in given:
+        if option not in own:
+            takes = ", ".join(f"--{each}" for each in own) or "no option of its own"
+            raise UserError(f"{name} has no --{option}; it takes {takes}")
+    decoder = RecomputingDecoder(demo.model, rows)
+    decoder.extend(_prompt(prompt, demo.names).expand(rows, -1))
+    return import_module(f"triptych.inference.guided.{name}").sample(
+        decoder,
+        verifier,
+        length=demo.length,
+        record=True,
+        rng=RowStreams(seed, torch.arange(rows)),
+        **{**own, **given},
+    )
+
+
+def _prompt(text: str, names: Sequence[str]) -> Int[Tensor, "1 t"]:
+    for letter in text:
+        if letter not in names:
+            raise UserError(f"the prompt has {letter!r}; this task is written in {' '.join(names)}")
+    return torch.tensor([[names.index(letter) for letter in text]], dtype=torch.long)
+
+
+def summary(demo: Demonstration, result: Result, correct: Sequence[bool]) -> list[str]:
+    """A line for each row: what came out, whether it is right, and what it cost."""
+    costs, lines = result.costs, []
+    for row, right in enumerate(correct):
+        text = demo.text(result.tokens[row, : int(result.lengths[row])].tolist()) or "nothing"
+        verdict = "correct" if right else "not correct"
+        if not result.complete[row]:
+            verdict = "not finished"
+        lines.append(
+            f"{text}  {verdict}; {int(costs.generator_calls[row])} generator calls, "
+            f"{int(costs.verifier_calls[row])} verifier calls, "
+            f"{int(costs.generated[row])} tokens generated, {int(costs.erased[row])} erased"
+        )
+    return lines

@@ -1,0 +1,1 @@
+"""From stored rows to verdicts, figures and the report."""

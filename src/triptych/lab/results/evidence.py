@@ -1,0 +1,406 @@
+"""Shipped evidence: rows of runs that a laptop cannot repeat, as readable files beside the code.
+
+`evidence/STUDY.SCALE.json` holds finished units of one study at one scale. `export` writes them
+from a run folder, `bring_in` puts them into one, so that a run goes on from them.
+
+    format, study, scale
+    settings    of the run that was exported last
+    units       parameters, seed, revision, settings, seconds, device, versions, code, finished_at,
+                rows
+
+Units are ordered by parameters and seed, and everything inside a unit is as the study gave it, a
+line for each row: the same units are the same bytes, and a new unit is a few new lines. Numbers are
+as in the store: bit for bit, with NaN, Infinity and -Infinity where JSON has no form for them.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from triptych.core.validation import UserError
+from triptych.lab.running.fingerprint import Code, code_of, same_code
+from triptych.lab.running.runner import find_studies, planned, sole_run, units_of
+from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
+from triptych.studies.api.records import from_json, to_json
+from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_key
+
+FORMAT = 2
+FOLDER = "evidence"
+IMPORTED = "imported"  # among the versions of a unit that came from a file
+_FILE_FIELDS = {"format": int, "study": str, "scale": str, "settings": dict, "units": list}
+_UNIT_FIELDS = {
+    "parameters": dict,
+    "seed": int,
+    "revision": int,
+    "settings": dict,
+    "seconds": int | float | None,
+    "device": str | None,
+    "versions": dict,
+    "code": dict | None,
+    "finished_at": str | None,
+    "rows": list,
+}
+
+
+class EvidenceError(UserError):
+    """A file of evidence cannot be used; the sentence says why."""
+
+
+class Evidence(NamedTuple):
+    """The content of one file: units that are done, in the file's order."""
+
+    study: str
+    scale: Scale
+    settings: dict[str, Any]
+    units: list[StoredUnit]
+
+
+class Layout(NamedTuple):
+    """Evidence laid over the plan of its study.
+
+    settings, planned
+        What the study plans at this scale; or with the file's settings, where none of its units
+        belongs to the study's own.
+    units
+        One for each that is planned, in that order; pending where the file does not have it.
+    others
+        Units of the file that are not planned: they were made with other settings.
+    """
+
+    settings: Settings
+    planned: list[PlannedUnit]
+    units: list[StoredUnit]
+    others: list[StoredUnit]
+
+
+def folder(package: Path | None = None) -> Path | None:
+    """Where the evidence lies: in the checkout or inside the installed package; None if nowhere."""
+    package = package or Path(__file__).resolve().parents[2]
+    root = package.parents[1]
+    checkout = package.parent.name == "src" and (root / "pyproject.toml").is_file()
+    found = (root if checkout else package) / FOLDER
+    return found if found.is_dir() else None
+
+
+def files(where: Path | None) -> list[Path]:
+    """The files of study evidence in a folder, by name; other files there are not ours to read."""
+    endings = tuple(f".{scale.value}.json" for scale in Scale)
+    return sorted(path for path in where.iterdir() if path.name.endswith(endings)) if where else []
+
+
+def file_name(study: str, scale: Scale) -> str:
+    """As exact_heads.paper.json."""
+    return f"{study.replace('/', '.')}.{scale.value}.json"
+
+
+def named(name: str) -> Path:
+    """A file, or one that came with Triptych by its name: exact_heads.paper."""
+    path = Path(name)
+    if path.is_file():
+        return path
+    known = {kept.name.removesuffix(".json"): kept for kept in files(folder())}
+    if name.removesuffix(".json") in known:
+        return known[name.removesuffix(".json")]
+    ours = f"with Triptych came {', '.join(known)}" if known else "no rows came with Triptych"
+    raise EvidenceError(f"there is no file {name} ({ours})")
+
+
+def text(evidence: Evidence) -> str:
+    """The file's content."""
+    head = {"format": FORMAT, "study": evidence.study, "scale": evidence.scale.value}
+    lines = [f'  "{name}": {_json(value)},' for name, value in head.items()]
+    lines.append(f'  "settings": {_json(evidence.settings)},')
+    units = ",\n".join(map(_unit_text, sorted(evidence.units, key=_order)))
+    return "\n".join(["{", *lines, '  "units": [', units, "  ]", "}\n"])
+
+
+def load(path: Path) -> Evidence:
+    """Read and check a file; what is wrong with it is a sentence."""
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise EvidenceError(f"{path.name} cannot be read ({error})") from error
+    except json.JSONDecodeError as error:
+        raise _damaged(path, f"it is not JSON: {error}") from error
+    given = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
+    if given != FORMAT:
+        newer = isinstance(given, int) and given > FORMAT
+        remedy = "upgrade Triptych" if newer else "its rows have no types; export them anew"
+        raise EvidenceError(
+            f"{path.name} has format {given!r}, and this Triptych knows {FORMAT}: {remedy}"
+        )
+    _check(path, content, _FILE_FIELDS, "the file")
+    if content["scale"] not in {scale.value for scale in Scale}:
+        raise _damaged(path, f"there is no scale {content['scale']!r}")
+    study, scale = content["study"], Scale(content["scale"])
+    units = []
+    for number, facts in enumerate(content["units"]):
+        where = f"unit {number + 1}"
+        _check(path, facts, _UNIT_FIELDS, where)
+        if not all(isinstance(row, dict) for row in facts["rows"]):
+            raise _damaged(path, f"{where} has a row that is not a dictionary")
+        try:
+            code = Code(**facts["code"]) if facts["code"] else None
+        except TypeError as error:
+            raise _damaged(path, f"{where} has code = {facts['code']!r}") from error
+        key = unit_key(facts["parameters"], facts["seed"], facts["revision"])
+        facts = facts | {"study": study, "scale": scale, "key": key, "code": code}
+        units.append(StoredUnit(status="done", error=None, **facts))
+    if len({unit.key for unit in units}) < len(units):
+        raise _damaged(path, "it has a unit twice")
+    return Evidence(study, scale, content["settings"], units)
+
+
+def export(
+    out: Path, studies: Sequence[str], scale: Scale, to: Path, *, replace: bool = False
+) -> list[str]:
+    """Add what is done in a run folder to the files in `to`; a sentence for each file.
+
+    Units that are there already stay, also those that this folder does not have. All files are
+    checked before the first is written. No study means every one that has finished units.
+    """
+    with Store.read(out) as store:
+        units = {name: store.units(name, at) for name, at in store.studies() if at is scale}
+    done = {name: [u for u in found if u.status == "done"] for name, found in units.items()}
+    have = [name for name, found in done.items() if found]
+    missing = [name for name in studies if name not in have]
+    if missing or not have:
+        what = f"of {', '.join(missing)} " if missing else ""
+        there = f" (there are some of {', '.join(have)})" if have else ""
+        raise EvidenceError(f"{out} has no finished units {what}at {scale.value} scale{there}")
+    contents: dict[Path, str] = {}
+    told, known = [], find_studies()
+    for name in studies or have:
+        path = to / file_name(name, scale)
+        today = code_of(known[name]) if name in known else None
+        finished = [_plain(unit, today) for unit in done[name]]
+        fresh = Evidence(name, scale, last_settings(units[name]), finished)
+        kept = load(path) if path.exists() else fresh._replace(units=[])
+        if (kept.study, kept.scale) != (name, scale):
+            raise EvidenceError(f"{path} holds rows of {kept.study} at {kept.scale.value} scale")
+        contents[path] = text(_merged(kept, fresh, path.name, str(out), replace=replace))
+        total = len({unit.key for unit in [*kept.units, *fresh.units]})
+        waiting = len(units[name]) - len(done[name])
+        told.append(
+            f"{path}: {total} units, {total - len(kept.units)} of them new"
+            + (f"; {waiting} of this run are not done yet" if waiting else "")
+        )
+    for path, content in contents.items():
+        _write(path, content)
+    return told
+
+
+def bring_in(
+    out: Path,
+    names: Sequence[str],
+    studies: Mapping[str, AnyStudy] | None = None,
+    *,
+    replace: bool = False,
+) -> list[str]:
+    """Put the units of evidence files into a run folder; a sentence for each study and scale.
+
+    What is done there with the same rows is left alone. A run then does only what is missing. Where
+    nothing is planned there yet, the study's own plan is, so that what is missing can be seen.
+    """
+    gathered: dict[tuple[str, Scale], Evidence] = {}
+    for path in map(named, names):
+        found = load(path)
+        before = gathered.get((found.study, found.scale), found._replace(units=[]))
+        gathered[found.study, found.scale] = _merged(
+            before, found, "the files before it", path.name, replace=replace
+        )
+    known = find_studies() if studies is None else studies
+    with Store.open(out) as store, sole_run(out):
+        for found in gathered.values():
+            _refuse_clashes(_done(store, found), found.units, str(out), "the file", replace)
+        return [_put(store, found, known.get(found.study), replace) for found in gathered.values()]
+
+
+def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
+    """The evidence over its study's plan; a study without that scale is a UserError.
+
+    Units that an earlier revision of the study made are laid over its plan too: they are old, and
+    whoever shows them says so.
+    """
+    settings, units = planned(study, evidence.scale)
+    revisions = sorted({unit.revision for unit in evidence.units} | {study.revision})
+    if not _fits(evidence, study, settings, revisions):
+        with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
+            theirs = from_json(type(settings), to_json(settings) | evidence.settings)
+            if _fits(evidence, study, theirs, revisions):
+                settings, units = theirs, units_of(study, theirs)
+    have = {unit.key: unit for unit in evidence.units}
+    over, used = [], set()
+    for names in zip(*(units_of(study, settings, r) for r in reversed(revisions)), strict=True):
+        found = next((have[name.key] for name in names if name.key in have), None)
+        used |= {name.key for name in names}
+        over.append(found or _pending(evidence, units[len(over)]))
+    return Layout(settings, units, over, [u for u in evidence.units if u.key not in used])
+
+
+def _fits(
+    evidence: Evidence, study: AnyStudy, settings: Settings, revisions: Sequence[int]
+) -> bool:
+    """Whether a unit of the evidence is planned with these settings."""
+    have = {unit.key for unit in evidence.units}
+    return any(u.key in have for r in revisions for u in units_of(study, settings, r))
+
+
+def same_rows(one: StoredUnit, other: StoredUnit) -> bool:
+    """Bit for bit, nan included; the order of columns does not matter."""
+    return json.dumps(one.rows, sort_keys=True) == json.dumps(other.rows, sort_keys=True)
+
+
+def last_settings(units: Sequence[StoredUnit]) -> dict[str, Any]:
+    """A unit keeps the settings it ran under; the plan's are those of the unit touched last."""
+    latest = max(units, key=lambda unit: unit.finished_at or "", default=None)
+    return latest.settings if latest else {}
+
+
+def device_name(unit: StoredUnit) -> str | None:
+    """The name of the GPU where one was used and is known, or else the device."""
+    gpus = unit.versions.get("gpu", "none")
+    if not (unit.device or "").startswith("cuda") or gpus == "none":
+        return unit.device
+    return ", ".join(dict.fromkeys(gpus.split(", ")))
+
+
+def _put(store: Store, found: Evidence, study: AnyStudy | None, replace: bool) -> str:
+    """Write one study's units at one scale; what was done, in a sentence."""
+    name, scale = found.study, found.scale
+    layout = laid_out(found, study) if study else None
+    if layout and not store.units(name, scale):
+        store.plan(name, scale, layout.settings, layout.planned, study.revision if study else 1)
+    there = {unit.key for unit in _done(store, found)}
+    counts = layout is None  # units of a study that is not known are all there is of its plan
+    coming = [
+        unit._replace(versions=unit.versions | {IMPORTED: "yes"}, current=counts)
+        for unit in found.units
+        if replace or unit.key not in there
+    ]
+    store.put(coming)
+    now = store.units(name, scale)
+    silent = {unit.key for unit in found.units} - {unit.key for unit in now}
+    waiting = sum(unit.status != "done" for unit in now)
+    said = f"{name} at {scale.value} scale: {len(coming)} units brought in"
+    if len(coming) < len(found.units):
+        said += f", {len(found.units) - len(coming)} were there"
+    if silent:
+        said += f", {len(silent)} are of other settings than the plan of this folder"
+    if layout is None:
+        return f"{said}; the study is not part of Triptych: run its file to see it"
+    again = f"triptych run {name} --scale {scale.value} --out {store.folder}"
+    return f"{said}; {waiting} to run: {again}" if waiting else f"{said}; nothing is left to run"
+
+
+def _done(store: Store, found: Evidence) -> list[StoredUnit]:
+    units = store.units(found.study, found.scale, outdated=True)
+    return [unit for unit in units if unit.status == "done"]
+
+
+def _merged(old: Evidence, new: Evidence, here: str, coming: str, *, replace: bool) -> Evidence:
+    _refuse_clashes(old.units, new.units, here, coming, replace)
+    first, second = (old, new) if replace else (new, old)  # the second has the last word
+    units = {unit.key: unit for unit in [*first.units, *second.units]}
+    return new._replace(units=list(units.values()))
+
+
+def _refuse_clashes(
+    old: Sequence[StoredUnit], new: Sequence[StoredUnit], here: str, coming: str, replace: bool
+) -> None:
+    known = {unit.key: unit for unit in old}
+    clashes = [u for u in new if u.key in known and not same_rows(known[u.key], u)]
+    if clashes and not replace:
+        first = clashes[0]
+        more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
+        raise EvidenceError(
+            f"{first.study} at {first.scale.value} scale: the unit "
+            f"({first}){more} has other rows in {coming} than in "
+            f"{here}; nothing was changed, and --replace takes those of {coming}"
+        )
+
+
+def _pending(evidence: Evidence, unit: PlannedUnit) -> StoredUnit:
+    return StoredUnit(
+        study=evidence.study,
+        scale=evidence.scale,
+        key=unit.key,
+        parameters=unit.parameters,
+        seed=unit.seed,
+        settings={},
+        status="pending",
+        seconds=None,
+        error=None,
+        device=None,
+        versions={},
+        rows=[],
+    )
+
+
+def _plain(unit: StoredUnit, today: Code | None) -> StoredUnit:
+    """Without the note that it was imported, which is about a run folder and not about the unit.
+
+    A machine without git does not know its commit. Where its code was that of this checkout, and
+    this is as committed, the commit is this one's.
+    """
+    versions = {name: value for name, value in unit.versions.items() if name != IMPORTED}
+    code = unit.code
+    if code and today and today.clean and not code.commit and same_code(code, today):
+        code = code._replace(commit=today.commit, clean=True)
+    return unit._replace(versions=versions, code=code)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _unit_text(unit: StoredUnit) -> str:
+    facts = unit._asdict() | {"code": unit.code._asdict() if unit.code else None}
+    lines = [f'      "{name}": {_json(facts[name])},' for name in list(_UNIT_FIELDS)[:-1]]
+    if not unit.rows:
+        return "\n".join(["    {", *lines, '      "rows": []', "    }"])
+    rows = ",\n".join(f"        {_json(row)}" for row in unit.rows)
+    return "\n".join(["    {", *lines, '      "rows": [', rows, "      ]", "    }"])
+
+
+def _order(unit: StoredUnit) -> tuple[Any, int]:
+    """By parameters, numbers as numbers, then by seed."""
+
+    def place(value: Any) -> tuple[int, Any, str]:
+        number = isinstance(value, int | float) and not math.isnan(value)
+        return (0, value, "") if number else (1, 0.0, json.dumps(value, sort_keys=True))
+
+    return [(name, place(value)) for name, value in sorted(unit.parameters.items())], unit.seed
+
+
+def _check(path: Path, value: Any, fields: Mapping[str, Any], where: str) -> None:
+    if not isinstance(value, dict):
+        raise _damaged(path, f"{where} is a {type(value).__name__} and not a dictionary")
+    lacking, unknown = set(fields) - set(value), set(value) - set(fields)
+    if lacking or unknown:
+        said = "lacks " if lacking else "has the unknown "
+        raise _damaged(path, f"{where} {said}{', '.join(sorted(lacking or unknown))}")
+    for name, kind in fields.items():
+        if not isinstance(value[name], kind):
+            raise _damaged(path, f"{where} has {name} = {str(value[name])[:60]!r}")
+
+
+def _damaged(path: Path, what: str) -> EvidenceError:
+    return EvidenceError(
+        f"{path.name} is damaged ({what}): take it from the repository again, or export it anew"
+    )
+
+
+def _write(path: Path, content: str) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        beside.write_text(content, encoding="utf-8", newline="\n")
+        beside.replace(path)
+    finally:
+        beside.unlink(missing_ok=True)

@@ -1,0 +1,265 @@
+"""From stored rows to verdicts: a pure function of the ledger and the runs.
+
+Every threshold is in the claims' own judges. This module asks them, and ranks what they say:
+
+1. A run at smoke scale is no evidence. It shows that the code runs.
+2. Evidence that lacks something a judge needs comes after evidence that lacks nothing.
+3. A larger scale comes before a smaller one, and settings as published before changed ones.
+4. A run of this folder comes before shipped evidence of the same scale.
+
+The first has the headline, and the others stand beside it.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from triptych.core.estimates import Status
+from triptych.lab.results.ledger import Entry
+from triptych.studies.api.decide import Check
+from triptych.studies.api.figures import Figure
+from triptych.studies.api.study import Claim
+
+STATUSES = ("holds", "fails", "undecided", "not run yet")
+SCALES = ("paper", "laptop", "smoke")  # the strongest evidence first
+CODE_RUNS = "code runs"  # all that a run at smoke scale can say
+
+
+@dataclass(frozen=True)
+class UnitRecord:
+    """What became of one unit; status is "done", "failed" or "pending".
+
+    imported
+        Its rows were brought into this folder from a file.
+    old
+        Its rows were made before the study's code was edited, or by an earlier revision.
+    """
+
+    label: str
+    seed: int
+    status: str
+    seconds: float | None
+    error: str | None
+    device: str | None
+    imported: bool = False
+    old: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What one run says about one claim.
+
+    status
+        "holds", "fails", "undecided", or at smoke scale "code runs".
+    exceptions
+        The edges at which a statement that holds does not.
+    missing
+        The evidence that the judge would need.
+    notes
+        What a reader must know about the run: units that are missing, changed settings, old code.
+    """
+
+    study: str
+    scale: str
+    shipped: bool
+    status: str
+    checks: tuple[Check, ...] = ()
+    missing: tuple[str, ...] = ()
+    exceptions: tuple[str, ...] = ()
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    device: str = ""
+    done: int = 0
+    planned: int = 0
+    seconds: float | None = None
+    made: str = ""
+
+
+@dataclass(frozen=True)
+class NotDrawn:
+    """A figure that could not be made, and why."""
+
+    name: str
+    error: str
+
+
+@dataclass(frozen=True)
+class StudyRun:
+    """A study at one scale: its settings, rows and units, what they say and what they show.
+
+    own
+        The study is a user's own, from a file.
+    shipped
+        The rows came with Triptych and not from a run of this folder; `file` has them.
+    others
+        Shipped units that are left out, because they were made with other settings.
+    changed
+        The settings in which the run differs from the scale's own, with the scale's own values.
+    larger
+        The scales above this one that the study has.
+    made
+        When and by which code, as "2026-11-15, commit 5181ff98cd75".
+    entries
+        Titles of the claims that are not in the published ledger.
+    findings
+        By the id of the claim.
+    """
+
+    study: str
+    question: str
+    scale: str
+    settings: Mapping[str, Any]
+    rows: Sequence[Mapping[str, Any]]
+    units: Sequence[UnitRecord]
+    own: bool = False
+    shipped: bool = False
+    others: int = 0
+    file: str = ""
+    changed: Mapping[str, Any] = field(default_factory=dict)
+    larger: tuple[str, ...] = ()
+    needs: tuple[str, ...] = ()
+    made: str = ""
+    entries: tuple[Entry, ...] = ()
+    findings: Mapping[str, Finding] = field(default_factory=dict)
+    figures: tuple[Figure | NotDrawn, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An entry of a ledger with its verdict: that of the strongest finding.
+
+    status
+        One of `STATUSES`.
+    findings
+        What every run says, the strongest first; at smoke scale last.
+    study
+        The study that judges it, if there is one.
+    """
+
+    entry: Entry
+    status: str
+    findings: tuple[Finding, ...]
+    study: str | None
+
+    @property
+    def id(self) -> str:
+        return self.entry.id
+
+    @property
+    def headline(self) -> Finding | None:
+        """The finding that decides; None when nothing but the code was run."""
+        first = self.findings[0] if self.findings else None
+        return first if first and first.status in STATUSES[:3] else None
+
+    @property
+    def exceptions(self) -> tuple[str, ...]:
+        return self.headline.exceptions if self.headline else ()
+
+
+def judge_ledger(
+    ledger: Sequence[Entry], runs: Sequence[StudyRun], judges: Mapping[str, str] = {}
+) -> list[Judged]:
+    """Every entry once, in the ledger's order.
+
+    judges
+        Claim id -> the study that judges it, so that an entry without a run can say which to run.
+    """
+    found: dict[str, list[tuple[StudyRun, Finding]]] = {}
+    for run in runs:
+        for name, finding in run.findings.items():
+            found.setdefault(name, []).append((run, finding))
+    return [_judged(entry, found.get(entry.id, []), judges.get(entry.id)) for entry in ledger]
+
+
+def _judged(entry: Entry, found: Sequence[tuple[StudyRun, Finding]], study: str | None) -> Judged:
+    ranked = [finding for run, finding in sorted(found, key=_rank)]
+    study = study or (ranked[0].study if ranked else None)
+    status = ranked[0].status if ranked and ranked[0].status in STATUSES else STATUSES[3]
+    return Judged(entry, status, tuple(ranked), study)
+
+
+def _rank(pair: tuple[StudyRun, Finding]) -> tuple[Any, ...]:
+    """The strongest evidence first."""
+    run, finding = pair
+    scale = SCALES.index(finding.scale) if finding.scale in SCALES else len(SCALES)
+    return (
+        finding.status == CODE_RUNS,
+        finding.done == 0,
+        bool(finding.missing) and finding.status == "undecided",
+        bool(run.changed),
+        scale,
+        finding.shipped,
+    )
+
+
+def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
+    """What the rows of a run say about a claim; a judge that raises leaves it undecided."""
+    empty = Finding(
+        study=run.study,
+        scale=run.scale,
+        shipped=run.shipped,
+        status="undecided",
+        notes=tuple(_notes(run)),
+        device=devices(run),
+        done=sum(unit.status == "done" for unit in run.units),
+        planned=len(run.units),
+        seconds=total_seconds(run),
+        made=run.made,
+    )
+    if run.scale == "smoke":
+        empty = replace(empty, status=CODE_RUNS)
+    if not empty.done:
+        return replace(empty, missing=("finished units: 0",))
+    try:
+        verdict = claim.verdict(rows)
+    except Exception as error:  # a judge of a user's own may raise anything
+        sentence = f"The judge raised {type(error).__name__}: {error}"
+        return replace(empty, notes=(*empty.notes, sentence))
+    status = empty.status if run.scale == "smoke" else verdict.outcome.value
+    return replace(
+        empty,
+        status=status,
+        checks=verdict.checks,
+        missing=verdict.missing,
+        exceptions=verdict.exceptions,
+        measured=verdict.measured,
+    )
+
+
+def _notes(run: StudyRun) -> Iterable[str]:
+    """What a reader must know about a run."""
+    failed = [unit for unit in run.units if unit.status == "failed"]
+    done = sum(unit.status == "done" for unit in run.units)
+    if done < len(run.units):
+        yield f"{done} of {len(run.units)} units" + (f", {len(failed)} failed" if failed else "")
+    if failed and not done:
+        yield f"the first failed with: {last_line(failed[0].error or '')}"
+    if run.changed:
+        yield "changed settings: " + ", ".join(run.changed)
+    if run.others:
+        yield f"{run.others} more units of other settings are left out"
+    old = sum(unit.old for unit in run.units)
+    if old:
+        yield f"the study's code was edited since {old} of these units were made"
+
+
+def total_seconds(run: StudyRun) -> float | None:
+    """What all units of a run cost together; None when no unit has been timed."""
+    timed = [unit.seconds for unit in run.units if unit.seconds is not None]
+    return sum(timed, 0.0) if timed else None
+
+
+def devices(run: StudyRun) -> str:
+    """Where its units ran, as "cpu" or "NVIDIA H200"."""
+    return ", ".join(sorted({unit.device for unit in run.units if unit.device}))
+
+
+def last_line(error: str) -> str:
+    """The line of a traceback that says what went wrong."""
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    return lines[-1] if lines else "no message"
+
+
+def fails(finding: Finding) -> bool:
+    """Whether a run of this folder speaks against a claim; shipped evidence does not count."""
+    return finding.status == Status.FAILS.value and not finding.shipped

@@ -1,0 +1,163 @@
+"""Verdicts as a person reads them on a terminal, and as JSON for a script."""
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from triptych.core.estimates import Status
+from triptych.lab.results.gathering import Results
+from triptych.lab.results.judgement import STATUSES, Finding, Judged, fails
+from triptych.studies.api.decide import Check
+from triptych.studies.api.records import to_json
+
+_STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not run yet": "dim"}
+_MARK = {Status.HOLDS: "✓", Status.FAILS: "✗", Status.UNDECIDED: "?", None: "·"}
+_COLOUR = {Status.HOLDS: "green", Status.FAILS: "bold red", Status.UNDECIDED: "yellow"}
+
+
+def print_results(results: Results, *, ids: set[str] | None = None, everything: bool) -> None:
+    """Every claim with a line per check, the score, and what could not be shown.
+
+    ids
+        These claims alone.
+    everything
+        Claims that were not run yet too.
+    """
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    for title, lines in _groups(results):
+        chosen = [
+            line
+            for line in lines
+            if (ids is None or line.id in ids) and (everything or line.findings)
+        ]
+        if chosen and title:
+            console.print(f"\n[bold]{escape(title)}[/bold]")
+        for line in chosen:
+            _print_claim(console, line)
+    console.print("\n" + score(results))
+
+
+def _groups(results: Results) -> list[tuple[str, list[Judged]]]:
+    own = [(f"Your own study {name}", lines) for name, lines in results.own.items()]
+    return [("", results.published), *own]
+
+
+def _print_claim(console: Console, line: Judged) -> None:
+    shown = line.status.upper() if line.status == "fails" else line.status
+    except_at = f" except {'; '.join(line.exceptions)}" if line.exceptions else ""
+    beyond = " (beyond the published results)" if line.entry.extension else ""
+    style = _STYLE[line.status]
+    console.print(
+        f"[{style}]{shown}{escape(except_at)}[/{style}]  [bold]{escape(line.id)}[/bold]  "
+        f"{escape(line.entry.title)}{beyond}"
+    )
+    if not line.findings:
+        how = f"triptych run {line.study}" if line.study else "there is no study for it yet"
+        console.print(f"    [dim]{escape(how)}[/dim]")
+    for finding in line.findings:
+        _print_finding(console, finding)
+    if line.entry.remark:
+        console.print(Padding(f"[dim]Remark: {escape(line.entry.remark)}[/dim]", (0, 0, 0, 4)))
+
+
+def _print_finding(console: Console, finding: Finding) -> None:
+    console.print(f"    [dim]{escape(source(finding))}[/dim]")
+    if finding.checks:
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        table.add_column(width=1)
+        table.add_column(overflow="fold", min_width=30)
+        for _ in range(3):
+            table.add_column(overflow="fold")
+        for check in finding.checks:
+            published = "" if check.published is None else f"published {number(check.published)}"
+            wanted = check.wanted + (f" (at {check.edge})" if check.edge else "")
+            table.add_row(
+                _MARK[check.outcome],
+                escape(check.sentence),
+                escape(found(check)),
+                escape(wanted),
+                published,
+                style=_COLOUR.get(check.outcome) if check.outcome else "dim",
+            )
+        console.print(Padding(table, (0, 0, 0, 6)))
+    for missing in finding.missing:
+        console.print(f"      [yellow]missing {escape(missing)}[/yellow]")
+
+
+def source(finding: Finding) -> str:
+    """Where a finding comes from, as "paper scale, shipped, NVIDIA H200: fails (5 of 8 units)"."""
+    parts = [f"{finding.scale} scale"]
+    if finding.shipped:
+        parts += ["shipped", *([finding.device] if finding.device else [])]
+    notes = f" ({'; '.join(finding.notes)})" if finding.notes else ""
+    return f"{', '.join(parts)}: {finding.status}{notes}"
+
+
+def found(check: Check) -> str:
+    """The number of a check with its interval, as "6.8 [3.4, 10.3]"."""
+    if check.low is None or check.high is None:
+        return number(check.value)
+    return f"{number(check.value)} [{number(check.low)}, {number(check.high)}]"
+
+
+def number(value: float) -> str:
+    """Four digits: 0.3347, 99.7, 1.2e-12."""
+    whole = math.isfinite(value) and value == round(value) and abs(value) < 1e6
+    return f"{value:.0f}" if whole else f"{value:.4g}"
+
+
+def score(results: Results) -> str:
+    """As "48 hold, 6 fail, 6 undecided, 38 not run yet, of 98 published results."."""
+    counted = [line for line in results.published if not line.entry.extension]
+    count = {status: sum(line.status == status for line in counted) for status in STATUSES}
+    excepted = sum(bool(line.exceptions) for line in counted)
+    hold = f"{count['holds']} hold" + (f" ({excepted} with an exception)" if excepted else "")
+    text = (
+        f"{hold}, {count['fails']} fail, {count['undecided']} undecided, "
+        f"{count['not run yet']} not run yet, of {len(counted)} published results."
+    )
+    shipped = sum(bool(line.headline and line.headline.shipped) for line in counted)
+    if shipped:
+        text += f" {shipped} of these verdicts rest on shipped evidence."
+    own = [line for lines in results.own.values() for line in lines]
+    if own:
+        mine = {status: sum(line.status == status for line in own) for status in STATUSES[:3]}
+        text += f" Your own claims: {', '.join(f'{n} {name}' for name, n in mine.items())}."
+    return text
+
+
+def failing(judged: Sequence[Judged]) -> bool:
+    """Whether a claim fails in a run of this folder; shipped evidence never counts."""
+    return any(fails(finding) for line in judged for finding in line.findings)
+
+
+def as_json(judged: Sequence[Judged]) -> list[dict[str, Any]]:
+    """The verdicts as plain dictionaries; what JSON has no number for (inf, nan) is null."""
+    return [
+        _finite(
+            to_json(line.entry)
+            | {
+                "status": line.status,
+                "exceptions": list(line.exceptions),
+                "study": line.study,
+                "findings": [to_json(finding) for finding in line.findings],
+            }
+        )
+        for line in judged
+    ]
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Running studies: units, workers, the store."""

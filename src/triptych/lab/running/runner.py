@@ -1,0 +1,301 @@
+"""Run a study into a store: what is missing, and only that.
+
+A second run skips every unit that is done. What a unit computes depends on its fields, the study's
+revision and its code alone, so rows are the same for any engine, number of workers and order, and
+after any number of interruptions. Rows that were made before the study's code was edited are never
+used unsaid: a run refuses to go on until it is told to make them anew or to keep them.
+"""
+
+import dataclasses
+import fcntl
+import importlib.util
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import torch
+
+from triptych.core.validation import UserError
+from triptych.lab.running import engines
+from triptych.lab.running.environment import environment
+from triptych.lab.running.fingerprint import Code, code_of, same_code
+from triptych.lab.running.progress import Progress, Quiet
+from triptych.lab.running.store import PlannedUnit, Store, StoredUnit, StoreError
+from triptych.lab.running.workbench import Ended, WorkItem, find_studies, load_study, source_of
+from triptych.studies.api.records import to_json
+from triptych.studies.api.study import AnyStudy, Scale, Settings, override, short_labels
+
+__all__ = [
+    "EditedStudy",
+    "FolderInUse",
+    "RunSummary",
+    "find_studies",
+    "load_study",
+    "planned",
+    "run_study",
+    "sole_run",
+]
+
+LOCK = "run.lock"
+CACHE = "cache"
+Engine = Literal["local", "ray"]
+OldRows = Literal["ask", "fresh", "keep"]
+
+
+class FolderInUse(UserError):
+    """Another run writes to this folder."""
+
+
+class EditedStudy(UserError):
+    """Rows in the store were made before the study's code was edited."""
+
+
+class RunSummary(NamedTuple):
+    """Units done and failed in this run, those it had no need to run, and its seconds.
+
+    nan
+        A sentence for each unit whose rows have a nan.
+    older
+        How many of the skipped units another version of the study or of the library made.
+    """
+
+    done: int
+    failed: int
+    skipped: int
+    seconds: float
+    nan: tuple[str, ...] = ()
+    older: int = 0
+
+
+def planned(
+    study: AnyStudy, scale: Scale, overrides: Mapping[str, str] = {}, seeds: int | None = None
+) -> tuple[Settings, list[PlannedUnit]]:
+    """The settings of a study at a scale with changes applied, and the units they ask for."""
+    if scale not in study.settings:
+        known = ", ".join(known.value for known in study.settings)
+        raise UserError(f"study {study.name} has no scale {scale.value} (it has: {known})")
+    settings = override(study.settings[scale], overrides)
+    if seeds is not None:
+        settings = dataclasses.replace(settings, seeds=seeds)
+    if settings.seeds < 1:
+        raise UserError(f"seeds = {settings.seeds}: a study needs at least 1")
+    return settings, units_of(study, settings)
+
+
+def units_of(study: AnyStudy, settings: Settings, revision: int | None = None) -> list[PlannedUnit]:
+    """The units that a study plans with these settings, as data."""
+    return [
+        PlannedUnit(study.key(unit, revision), study.parameters(unit), unit.seed)
+        for unit in study.units(settings)
+    ]
+
+
+def run_study(
+    study: AnyStudy,
+    scale: Scale,
+    *,
+    store: Store,
+    engine: Engine = "local",
+    workers: int | None = None,
+    device: str = "cpu",
+    overrides: Mapping[str, str] = {},
+    seeds: int | None = None,
+    limit_s: float | None = None,
+    progress: Progress | None = None,
+    ray_address: str | None = None,
+    retry_failed: bool = True,
+    old_rows: OldRows = "ask",
+) -> RunSummary:
+    """Run the units that are not done yet and store their rows.
+
+    workers
+        Processes; by default one per core, or one on a GPU. 0 runs in this process.
+    limit_s
+        Seconds that one unit may take.
+    old_rows
+        What to do with rows that were made before the study's code was edited: refuse to go on
+        ("ask"), make them anew ("fresh", which also makes those anew that another version of the
+        library made), or keep them ("keep").
+
+    Ctrl-C stops the run and is raised again; units in flight are pending then. An error of the
+    store stops the run too. An error of a unit is stored with it and stops nothing.
+    """
+    _check(study, engine, workers, device, limit_s)
+    settings, units = planned(study, scale, overrides, seeds)
+    code = code_of(study)
+    show = progress or Quiet()
+    started = time.monotonic()
+    with sole_run(store.folder):
+        store.release()  # nobody else runs here: these were left by a run that was killed
+        stored = store.plan(study.name, scale, settings, units, study.revision)
+        if old_rows == "fresh":
+            store.reset(made_by_other_code(stored, code))
+            stored = store.units(study.name, scale)
+        elif old_rows == "ask":
+            refuse_old_rows(study, stored, code, store.folder)
+        finished = ("done",) if retry_failed else ("done", "failed")
+        todo = [unit for unit in stored if unit.status not in finished]
+        older = len(made_by_other_code(stored, code))
+        skipped, failed, nan = len(units) - len(todo), 0, list[str]()
+        count = workers if workers is not None else _default_workers(device)
+        show.begin(study.name, len(todo), skipped, count)
+        try:
+            if todo:
+                items = _items(study, scale, settings, todo, device, store.folder, count > 0)
+                if engine == "ray":
+                    events = engines.on_ray(items, workers, limit_s, ray_address)
+                elif count == 0:
+                    events = engines.inline(items, study)
+                else:
+                    events = engines.local(items, count, limit_s)
+                versions = environment() | {"threads": "1", "engine": engine}
+                made = _Made(device, versions, code)
+                failed, nan = _follow(events, todo, stored, store, show, made)
+        finally:
+            show.end()
+            with suppress(StoreError):  # the error that stopped the run is the one to tell
+                store.release()
+    seconds = time.monotonic() - started
+    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older)
+
+
+def made_before_an_edit(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
+    """The finished units whose rows were made by other code of the study than today's."""
+    return [
+        unit
+        for unit in units
+        if unit.status == "done" and unit.code and unit.code.fingerprint != code.fingerprint
+    ]
+
+
+def made_by_other_code(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
+    """The finished units that another version of the study or of the library made."""
+    return [
+        unit
+        for unit in units
+        if unit.status == "done" and (unit.code is None or not same_code(unit.code, code))
+    ]
+
+
+def refuse_old_rows(study: AnyStudy, units: Sequence[StoredUnit], code: Code, folder: Path) -> None:
+    """Raise if rows of these units were made before the study was edited."""
+    old = made_before_an_edit(units, code)
+    if old:
+        raise EditedStudy(
+            f"study {study.name} was edited since {len(old)} of its {len(units)} units in {folder} "
+            "were made: --fresh makes their rows anew, --keep uses them as they are"
+        )
+
+
+class _Made(NamedTuple):
+    """Where and by what units are made."""
+
+    device: str
+    versions: Mapping[str, str]
+    code: Code
+
+
+def _follow(
+    events: Iterator[engines.Event],
+    todo: Sequence[StoredUnit],
+    stored: Sequence[StoredUnit],
+    store: Store,
+    show: Progress,
+    made: _Made,
+) -> tuple[int, list[str]]:
+    """Store what the engine tells; how many units failed, and a sentence for each with a nan."""
+    failed, nan = 0, []
+    by_key = {unit.key: unit for unit in todo}
+    texts = short_labels([(unit.parameters, unit.seed) for unit in stored])
+    label = {unit.key: text for unit, text in zip(stored, texts, strict=True)}
+    with closing(events):  # pyright: ignore[reportArgumentType]
+        for event in events:
+            unit, name = by_key[event.key], label[event.key]
+            if not isinstance(event, Ended):
+                store.claim(unit, *made)
+                show.started(name)
+            elif event.rows is not None:
+                store.finish(unit, event.rows, event.seconds)
+                show.ended(name, event.seconds, None)
+                if event.nan:
+                    nan.append(f"{unit.study}, {name}: nan in {', '.join(event.nan)}")
+            else:
+                error = event.error or "no reason is known"
+                store.fail(unit, error, event.seconds)
+                show.ended(name, event.seconds, error)
+                failed += 1
+    return failed, nan
+
+
+def _items(
+    study: AnyStudy,
+    scale: Scale,
+    settings: Settings,
+    todo: Sequence[StoredUnit],
+    device: str,
+    folder: Path,
+    in_workers: bool,
+) -> list[WorkItem]:
+    source = source_of(study) if in_workers else study.name
+    cache, text = str((folder / CACHE).resolve()), json.dumps(to_json(settings))
+    return [WorkItem(source, u.key, text, scale.value, u.seed, device, cache) for u in todo]
+
+
+def _check(
+    study: AnyStudy, engine: str, workers: int | None, device: str, limit_s: float | None
+) -> None:
+    """Refuse what cannot work before anything is planned."""
+    missing = [name for name in study.needs if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UserError(
+            f"study {study.name} needs {', '.join(missing)}, not installed here: "
+            f"pip install {' '.join(missing)}"
+        )
+    if engine not in ("local", "ray"):
+        raise UserError(f"there is no engine {engine!r}; the engines are local and ray")
+    if workers is not None and workers < (1 if engine == "ray" else 0):
+        raise UserError(f"workers = {workers}: give 1 or more, or 0 to run in this process")
+    if limit_s is not None and limit_s <= 0:
+        raise UserError(f"a limit of {limit_s:g} s leaves no time; give a positive number")
+    if limit_s is not None and workers == 0:
+        raise UserError("a limit needs worker processes: with 0 workers nothing can end a unit")
+    if engine == "local" and torch.device(device).type == "cuda" and not torch.cuda.is_available():
+        raise UserError(f"device {device} was asked for, but torch sees no GPU here")
+
+
+def _default_workers(device: str) -> int:
+    if torch.device(device).type != "cpu":
+        return 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@contextmanager
+def sole_run(folder: Path) -> Iterator[None]:
+    """Hold the folder's lock; the system lets go of it when this process ends, however it does."""
+    try:
+        file = (folder / LOCK).open("a+")
+    except OSError as error:
+        raise StoreError(
+            f"{folder / LOCK} cannot be written ({error}): make space there, or choose a folder "
+            "that you may write to"
+        ) from error
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise FolderInUse(
+                f"another run is using this folder (pid {holder}): {folder}; wait for it, or run "
+                "into another folder"
+            ) from None
+        with suppress(OSError):  # a courtesy to whoever comes second; the disk may be full
+            os.truncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode())
+        yield

@@ -1,0 +1,58 @@
+"""Which studies and settings a command line names."""
+
+import difflib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from triptych.core.validation import UserError
+from triptych.lab.results.ledger import Entry, own_entries
+from triptych.lab.running.runner import find_studies, load_study
+from triptych.studies.api.study import AnyStudy
+
+
+class Chosen(NamedTuple):
+    """A study; for a user's own its file and the entries of its claims."""
+
+    study: AnyStudy
+    file: Path | None = None
+    entries: tuple[Entry, ...] = ()
+
+
+def chosen(names: Sequence[str]) -> list[Chosen]:
+    """Studies by name, a user's own by file; all of ours when none is named."""
+    known = find_studies()
+    if not names:
+        return [Chosen(study) for study in known.values()]
+    found = []
+    for name in names:
+        if name in known:
+            found.append(Chosen(known[name]))
+        elif ".py" in name:
+            found.append(_own(name, known))
+        else:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise UserError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
+    return found
+
+
+def _own(name: str, known: dict[str, AnyStudy]) -> Chosen:
+    study, file = load_study(name), Path(name.rpartition(".py")[0] + ".py").resolve()
+    if study.name in known:
+        raise UserError(
+            f"{file.name} calls its study {study.name}, which is a study of Triptych: "
+            "give yours another name"
+        )
+    return Chosen(study, file, tuple(own_entries(study, file)))
+
+
+def assigned(assignments: Sequence[str]) -> dict[str, str]:
+    """FIELD=VALUE texts as a dictionary."""
+    pairs = {}
+    for text in assignments:
+        name, sign, value = text.partition("=")
+        if not sign:
+            raise UserError(f"--set {text!r} needs the form FIELD=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs

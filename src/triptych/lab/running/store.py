@@ -1,0 +1,542 @@
+"""The store: one SQLite file in a run folder that holds every unit and its rows.
+
+A unit and its rows are written in one transaction, so a run that is killed leaves whole units only.
+Rows are JSON texts. Python's JSON writes nan, inf and -inf as NaN, Infinity and -Infinity and reads
+them back as they were, and a float comes back bit for bit.
+
+    units     one line per unit: what it is, where it stands, what it cost, which code made it
+    rows      one line per row of a finished unit, numbered in the study's order
+    studies   of a user's own studies, what the last run of each concluded (see `lab/results`)
+
+A finished unit has a checksum of its rows. One whose rows were changed or lost counts as failed, so
+that the next run does it again.
+"""
+
+import errno
+import hashlib
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from triptych.core.validation import UserError
+from triptych.lab.running.fingerprint import Code
+from triptych.studies.api.records import to_json
+from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_text
+
+FILE = "results.sqlite"
+SCHEMA = 2
+_BUSY_SECONDS = 30.0
+_NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+Status = Literal["pending", "running", "done", "failed"]
+JsonRow = dict[str, Any]
+
+_TABLES = (
+    """CREATE TABLE units (
+        study TEXT NOT NULL, scale TEXT NOT NULL, key TEXT NOT NULL,
+        place INTEGER NOT NULL, current INTEGER NOT NULL,
+        parameters TEXT NOT NULL, seed INTEGER NOT NULL, settings TEXT NOT NULL,
+        revision INTEGER NOT NULL DEFAULT 1,
+        status TEXT NOT NULL CHECK (status IN ('pending', 'running', 'done', 'failed')),
+        seconds REAL, error TEXT, device TEXT, versions TEXT NOT NULL DEFAULT '{}',
+        code TEXT NOT NULL DEFAULT '{}', checksum TEXT,
+        started_at TEXT, finished_at TEXT,
+        PRIMARY KEY (study, scale, key))""",
+    """CREATE TABLE rows (
+        study TEXT NOT NULL, scale TEXT NOT NULL, key TEXT NOT NULL,
+        number INTEGER NOT NULL, row TEXT NOT NULL,
+        PRIMARY KEY (study, scale, key, number),
+        FOREIGN KEY (study, scale, key) REFERENCES units (study, scale, key))""",
+    """CREATE TABLE studies (
+        study TEXT NOT NULL, scale TEXT NOT NULL, content TEXT NOT NULL,
+        PRIMARY KEY (study, scale))""",
+)
+_COLUMNS = (
+    "key, parameters, seed, settings, revision, status, seconds, error, device, versions, code, "
+    "checksum, current, started_at, finished_at"
+)
+_UNIT = "study = ? AND scale = ? AND key = ?"
+_LOST = "its rows were changed or lost in the store; the next run does it again"
+
+
+class StoreError(UserError):
+    """The store cannot be used; the sentence says why and what to do. Nothing stored is lost."""
+
+
+class PlannedUnit(NamedTuple):
+    """A unit as data: its name, its fields without the seed, its seed."""
+
+    key: str
+    parameters: dict[str, Any]
+    seed: int
+
+    def __str__(self) -> str:
+        return unit_text(self.parameters, self.seed)
+
+
+class StoredUnit(NamedTuple):
+    """A unit as the store knows it.
+
+    settings
+        Those of the plan under which it was run, or last planned if it has not run yet.
+    seconds, ... finished_at
+        Of its last attempt; None or empty before the first. Times are UTC in ISO format.
+    code
+        What made its rows; None before its first attempt.
+    rows
+        As JSON, in the order the study gave them; empty unless `status` is "done".
+    current
+        Whether the last plan of this study and scale contains the unit.
+    """
+
+    study: str
+    scale: Scale
+    key: str
+    parameters: dict[str, Any]
+    seed: int
+    settings: dict[str, Any]
+    status: Status
+    seconds: float | None
+    error: str | None
+    device: str | None
+    versions: dict[str, str]
+    rows: list[JsonRow]
+    revision: int = 1
+    code: Code | None = None
+    current: bool = True
+    started_at: str | None = None
+    finished_at: str | None = None
+
+    def __str__(self) -> str:
+        return unit_text(self.parameters, self.seed)
+
+
+class Store:
+    """Units and rows in `folder/results.sqlite`. One process writes; any number may read."""
+
+    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+        self.folder = folder
+        self._file = folder / FILE
+        self._db = connection
+
+    @classmethod
+    def open(cls, folder: Path) -> "Store":
+        """The store of a run folder, made if there is none yet."""
+        with _sentences(folder / FILE):
+            folder.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(folder / FILE, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            store = cls(folder, connection)
+            store._prepare()
+        except BaseException:
+            connection.close()
+            raise
+        return store
+
+    @classmethod
+    def read(cls, folder: Path) -> "Store":
+        """The store of a run folder for reading alone: it may lie where nothing can be written."""
+        file = folder / FILE
+        nothing = f"there are no results in {folder}: run a study into that folder first"
+        if not file.is_file():
+            raise StoreError(nothing)
+        address = file.resolve().as_uri() + "?mode=ro"
+        for more in ("", "&immutable=1"):  # the second needs no files beside it, so no writing
+            connection = sqlite3.connect(
+                address + more, uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+            )
+            store = cls(folder, connection)
+            try:
+                if store._check() == 0:
+                    connection.close()
+                    raise StoreError(nothing)
+                return store
+            except StoreError as error:
+                connection.close()
+                if more or _code(error.__cause__) not in _NOT_WRITABLE:
+                    raise
+        raise AssertionError("the loop returns or raises")
+
+    def close(self) -> None:
+        self._db.close()
+
+    def __enter__(self) -> "Store":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def plan(
+        self,
+        study: str,
+        scale: Scale,
+        settings: Settings,
+        units: Sequence[PlannedUnit],
+        revision: int = 1,
+    ) -> list[StoredUnit]:
+        """Make these units the current ones of a study and scale; returned in their order.
+
+        A unit that is done stays done, with the settings it was run under. A unit that is not
+        among them any more stays in the store and is marked as not current. One whose rows are not
+        what was stored is marked as failed.
+        """
+        text = json.dumps(to_json(settings))
+        lines = [
+            (study, scale.value, u.key, place, json.dumps(u.parameters), u.seed, text, revision)
+            for place, u in enumerate(units)
+        ]
+        keys = [unit.key for unit in units]
+        if len(set(keys)) < len(keys):
+            twice = next(unit for unit in units if keys.count(unit.key) > 1)
+            raise UserError(f"study {study} plans the unit ({twice}) twice; each must be distinct")
+        with self._writing():
+            self._db.execute(
+                "UPDATE units SET current = 0 WHERE study = ? AND scale = ?", (study, scale.value)
+            )
+            self._db.executemany(
+                """INSERT INTO units
+                   (study, scale, key, place, current, parameters, seed, settings, revision, status)
+                   VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, 'pending')
+                   ON CONFLICT DO UPDATE SET place = excluded.place, current = 1, settings =
+                   CASE status WHEN 'done' THEN settings ELSE excluded.settings END""",
+                lines,
+            )
+        planned = self.units(study, scale)
+        lost = [unit for unit in planned if unit.error == _LOST]
+        with self._writing():
+            self._db.executemany(
+                f"UPDATE units SET status = 'failed', error = '{_LOST}' WHERE {_UNIT}",
+                [_name(unit) for unit in lost],
+            )
+        return planned
+
+    def reset(self, units: Sequence[StoredUnit]) -> None:
+        """Forget the rows of these units, so that they are run again."""
+        with self._writing():
+            for unit in units:
+                self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
+                self._db.execute(
+                    f"""UPDATE units SET status = 'pending', seconds = NULL, error = NULL,
+                        code = '{{}}', checksum = NULL, started_at = NULL, finished_at = NULL
+                        WHERE {_UNIT}""",
+                    _name(unit),
+                )
+
+    def claim(self, unit: StoredUnit, device: str, versions: Mapping[str, str], code: Code) -> None:
+        """Mark a unit as running, by this code."""
+        with self._writing():
+            changed = self._db.execute(
+                f"""UPDATE units SET status = 'running', device = ?, versions = ?, code = ?,
+                    started_at = ?, finished_at = NULL, seconds = NULL, error = NULL
+                    WHERE {_UNIT} AND status IN ('pending', 'failed')""",
+                (
+                    device,
+                    json.dumps(dict(versions)),
+                    json.dumps(code._asdict()),
+                    _now(),
+                    *_name(unit),
+                ),
+            ).rowcount
+            _expect(changed, unit, "claimed", "waiting to run")
+
+    def finish(self, unit: StoredUnit, rows: Sequence[JsonRow], seconds: float) -> None:
+        """Write a running unit's rows and mark it as done, both or neither."""
+        with self._writing():
+            self._end(unit, "done", seconds, None)
+            self._write_rows(unit, [json.dumps(row) for row in rows])
+
+    def put(self, units: Sequence[StoredUnit]) -> None:
+        """Write units that were done elsewhere, with their rows: all of them or none.
+
+        A unit that is known keeps its place in the plan; its rows are replaced. For a new one
+        `current` says whether it counts as planned.
+        """
+        with self._writing():
+            for place, unit in enumerate(units):
+                code = unit.code._asdict() if unit.code else {}
+                texts = map(json.dumps, (unit.parameters, unit.settings, unit.versions, code))
+                cost = (unit.seconds, unit.device, unit.finished_at, unit.revision)
+                self._db.execute(
+                    """INSERT INTO units (study, scale, key, place, current, seed, seconds, device,
+                       finished_at, revision, status, parameters, settings, versions, code)
+                       VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)
+                       ON CONFLICT DO UPDATE SET settings = excluded.settings, status = 'done',
+                       seconds = excluded.seconds, device = excluded.device, error = NULL,
+                       versions = excluded.versions, code = excluded.code, started_at = NULL,
+                       finished_at = excluded.finished_at""",
+                    (*_name(unit), place, unit.current, unit.seed, *cost, *texts),
+                )
+                self._write_rows(unit, [json.dumps(row) for row in unit.rows])
+
+    def _write_rows(self, unit: StoredUnit, texts: Sequence[str]) -> None:
+        self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
+        self._db.executemany(
+            "INSERT INTO rows (study, scale, key, number, row) VALUES (?, ?, ?, ?, ?)",
+            [(*_name(unit), number, text) for number, text in enumerate(texts)],
+        )
+        self._db.execute(
+            f"UPDATE units SET checksum = ? WHERE {_UNIT}", (_checksum(texts), *_name(unit))
+        )
+
+    def fail(self, unit: StoredUnit, error: str, seconds: float) -> None:
+        """Mark a running unit as failed, with the reason."""
+        with self._writing():
+            self._end(unit, "failed", seconds, error)
+
+    def _end(self, unit: StoredUnit, status: Status, seconds: float, error: str | None) -> None:
+        changed = self._db.execute(
+            f"""UPDATE units SET status = ?, seconds = ?, error = ?, finished_at = ?
+                WHERE {_UNIT} AND status = 'running'""",
+            (status, seconds, error, _now(), *_name(unit)),
+        ).rowcount
+        _expect(changed, unit, "ended", "running")
+
+    def release(self) -> int:
+        """Make every running unit pending again: for whoever knows that no run is under way."""
+        with self._writing():
+            return self._db.execute(
+                "UPDATE units SET status = 'pending', started_at = NULL WHERE status = 'running'"
+            ).rowcount
+
+    def studies(self) -> list[tuple[str, Scale]]:
+        """Every study and scale that was planned in this store."""
+        with _sentences(self._file):
+            found = self._db.execute(
+                "SELECT DISTINCT study, scale FROM units ORDER BY study, scale"
+            ).fetchall()
+        return [(study, Scale(scale)) for study, scale in found]
+
+    def units(self, study: str, scale: Scale, *, outdated: bool = False) -> list[StoredUnit]:
+        """The current units in plan order; with `outdated` the ones no longer planned follow."""
+        with self._reading():
+            lines = self._db.execute(
+                f"""SELECT {_COLUMNS} FROM units WHERE study = ? AND scale = ? AND current >= ?
+                    ORDER BY current DESC, place, key""",
+                (study, scale.value, 0 if outdated else 1),
+            ).fetchall()
+            rows = self._db.execute(
+                "SELECT key, row FROM rows WHERE study = ? AND scale = ? ORDER BY key, number",
+                (study, scale.value),
+            ).fetchall()
+        by_key: dict[str, list[str]] = {}
+        for key, row in rows:
+            by_key.setdefault(key, []).append(row)
+        return [self._unit(study, scale, line, by_key) for line in lines]
+
+    def _unit(
+        self, study: str, scale: Scale, line: tuple[Any, ...], texts: Mapping[str, list[str]]
+    ) -> StoredUnit:
+        facts = dict(zip(_COLUMNS.split(", "), line, strict=True))
+        rows, checksum = texts.get(facts["key"], []), facts.pop("checksum")
+        if facts["status"] == "done" and _checksum(rows) != checksum:
+            facts |= {"status": "failed", "error": _LOST}
+            rows = []
+        for name in ("parameters", "settings", "versions", "code"):
+            facts[name] = self._json(facts[name], f"the {name} of a unit of {study}")
+        facts["code"] = Code(**facts["code"]) if facts["code"] else None
+        facts["current"] = bool(facts["current"])
+        facts["rows"] = [self._json(text, f"a row of {study}") for text in rows]
+        return StoredUnit(study=study, scale=scale, **facts)
+
+    def _json(self, text: str, what: str) -> Any:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise StoreError(_damaged(self._file, f"{what} is no JSON: {text[:40]!r}")) from error
+
+    def rows(self, study: str | AnyStudy, scale: Scale) -> list[JsonRow]:
+        """The rows of the current units that are done, as JSON, in plan order."""
+        name = study if isinstance(study, str) else study.name
+        return [row for unit in self.units(name, scale) for row in unit.rows]
+
+    def frame(
+        self, study: str | AnyStudy, scale: Scale | None = None, kind: str | None = None
+    ) -> Any:
+        """The rows of a study as a pandas DataFrame, a column per field.
+
+        scale
+            Of all scales in the store if None; the column `scale` tells them apart.
+        kind
+            The rows of one class alone, whose columns are then all filled.
+        """
+        try:
+            import pandas
+        except ModuleNotFoundError as error:
+            raise UserError(
+                "Store.frame needs pandas: pip install pandas, or use `triptych rows --csv`"
+            ) from error
+        return pandas.DataFrame(self.records(study, scale, kind))
+
+    def records(
+        self, study: str | AnyStudy, scale: Scale | None = None, kind: str | None = None
+    ) -> list[JsonRow]:
+        """The rows of a study, each with its scale and its unit's key and seed, for a table."""
+        name = study if isinstance(study, str) else study.name
+        known = [(at, self.units(name, at)) for other, at in self.studies() if other == name]
+        if not known:
+            raise StoreError(f"{self.folder} has no rows of study {name}: run it there first")
+        found = []
+        for at, units in known:
+            if scale in (None, at):
+                found += [
+                    {"scale": at.value, "unit": unit.key, "seed": unit.seed} | row
+                    for unit in units
+                    for row in unit.rows
+                ]
+        kinds = dict.fromkeys(row["kind"] for row in found)
+        if kind is not None and kind not in kinds:
+            raise StoreError(f"{name} has no rows of kind {kind!r}; it has {', '.join(kinds)}")
+        return [row for row in found if kind in (None, row["kind"])]
+
+    def remember(self, study: str, scale: Scale, content: Mapping[str, Any]) -> None:
+        """Keep what a run of a user's own study concluded, for reports without its file."""
+        with self._writing():
+            self._db.execute(
+                "INSERT OR REPLACE INTO studies (study, scale, content) VALUES (?, ?, ?)",
+                (study, scale.value, json.dumps(content)),
+            )
+
+    def remembered(self) -> dict[tuple[str, Scale], dict[str, Any]]:
+        """What was kept of users' own studies, by study and scale."""
+        with _sentences(self._file):
+            found = self._db.execute("SELECT study, scale, content FROM studies").fetchall()
+        return {
+            (study, Scale(scale)): self._json(text, f"what is kept of {study}")
+            for study, scale, text in found
+        }
+
+    def _prepare(self) -> None:
+        """Check the file, or make the tables in an empty one."""
+        self._check()
+        with _sentences(self._file):
+            if self._db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
+                self._db.execute("PRAGMA journal_mode = WAL")
+            self._db.execute("PRAGMA synchronous = FULL")  # a finished unit may have cost hours
+            self._db.execute("PRAGMA foreign_keys = ON")
+        with self._writing():
+            if self._db.execute("PRAGMA user_version").fetchone() == (0,):
+                for table in _TABLES:
+                    self._db.execute(table)
+                self._db.execute(f"PRAGMA user_version = {SCHEMA}")
+
+    def _check(self) -> int:
+        """The schema, 0 in an empty file; a damaged, newer or foreign file is refused."""
+        with self._reading():
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+            if 0 < version < SCHEMA:
+                raise StoreError(
+                    f"{self._file} was written by an older Triptych, whose rows have no types "
+                    f"(schema {version}; this one needs {SCHEMA}): run into another folder, or "
+                    "move that one away"
+                )
+            if version > SCHEMA:
+                raise StoreError(
+                    f"{self._file} was written by a newer Triptych (schema {version}; this one "
+                    f"knows {SCHEMA}): upgrade Triptych, or run into another folder"
+                )
+            if version == 0 and tables:
+                raise StoreError(
+                    f"{self._file} is an SQLite file of another program: run into another folder"
+                )
+            (answer,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if answer != "ok":
+            raise StoreError(_damaged(self._file, answer.splitlines()[-1]))
+        return version
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """A transaction: all of it or none of it."""
+        with _sentences(self._file):
+            try:
+                self._db.execute("BEGIN IMMEDIATE")
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Several questions to one state of the store, whatever is written meanwhile."""
+        with _sentences(self._file):
+            try:
+                self._db.execute("BEGIN")
+                yield
+            finally:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+
+
+def _checksum(texts: Iterable[str]) -> str:
+    """Of the rows of a unit, in order."""
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+
+
+def _name(unit: StoredUnit) -> tuple[str, str, str]:
+    return unit.study, unit.scale.value, unit.key
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _expect(changed: int, unit: StoredUnit, done: str, needed: str) -> None:
+    if changed != 1:
+        raise StoreError(
+            f"unit {unit.key} of {unit.study} cannot be {done}, it is not {needed}: another "
+            "program changed this store meanwhile; run again to do what is missing"
+        )
+
+
+def _code(error: BaseException | None) -> int:
+    """SQLite's primary result code; 0 when there is none."""
+    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+
+
+def _damaged(file: Path, detail: str) -> str:
+    return (
+        f"{file} is damaged ({detail}): it was left as it is; move it away to start again, or "
+        f"try `sqlite3 {file.name} .recover` to get its content out"
+    )
+
+
+@contextmanager
+def _sentences(file: Path) -> Iterator[None]:
+    """Turn what the disk and SQLite complain of into one sentence with a remedy."""
+    try:
+        yield
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(_sentence(file, error)) from error
+
+
+def _sentence(file: Path, error: sqlite3.Error | OSError) -> str:
+    code, said = _code(error), str(error)
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if full or code == sqlite3.SQLITE_FULL or "disk is full" in said:
+        return (
+            f"the disk that holds {file.parent} is full: free some space and run the same command "
+            "again; every finished unit is kept"
+        )
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return f"{file.parent} is not a folder ({said}): choose another one"
+    if isinstance(error, OSError) or code in _NOT_WRITABLE:
+        return (
+            f"{file} cannot be opened for writing ({said}): choose a folder that you may write to"
+        )
+    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return _damaged(file, said)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return (
+            f"{file} has been in use by another program for {_BUSY_SECONDS:.0f} seconds: "
+            "close that program and run the same command again"
+        )
+    return (
+        f"{file} could not be read or written ({said}): check its disk and run the same command "
+        "again; every finished unit is kept"
+    )

@@ -1,0 +1,1 @@
+"""Which theorems apply to a model of your own."""

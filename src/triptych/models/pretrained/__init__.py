@@ -1,0 +1,1 @@
+"""Networks that others trained, behind our protocols."""

@@ -1,0 +1,1 @@
+"""Models of brackets, and what they share: moves, stacks and parses."""

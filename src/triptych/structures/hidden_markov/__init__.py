@@ -1,0 +1,1 @@
+"""Hidden Markov models, with and without a memory, and their messages."""

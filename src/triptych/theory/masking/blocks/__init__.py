@@ -1,0 +1,1 @@
+"""Block dynamics: redrawing blocks of positions, as an exact operator."""

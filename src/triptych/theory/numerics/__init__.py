@@ -1,0 +1,1 @@
+"""Eigenvalues and hitting times with a proof of their accuracy."""

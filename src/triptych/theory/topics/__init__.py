@@ -1,0 +1,1 @@
+"""Li, 2.1: one layer on topic documents, in closed form."""

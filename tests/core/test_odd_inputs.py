@@ -1,0 +1,375 @@
+"""Every public callable, given one odd argument, answers without nan or refuses in a sentence.
+
+The calls are made in a process of their own (`odd_inputs.py`), because the suite's run-time shape
+checks would refuse odd values before our own sentences do, and users run without those checks.
+"""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+import triptych
+
+REPOSITORY = Path(__file__).parents[2]
+
+IN_ARRAYS = [
+    "as_bool_mask",
+    "as_distributions",
+    "as_floats",
+    "as_integers",
+    "as_positions",
+    "check_distributions",
+    "check_floats",
+]
+IN_SCALARS = [
+    "as_count",
+    "as_device",
+    "as_end_token",
+    "as_flag",
+    "as_list",
+    "as_number",
+    "as_probability",
+    "as_seed",
+    "as_size",
+    "as_text",
+    "check_callable",
+    "check_can",
+    "shown",
+]
+IN_VALIDATION = [
+    "as_masked",
+    "as_prefix",
+    "as_tokens",
+    "check_count",
+    "check_dimensions",
+    "check_integers",
+    "check_prefix",
+    "check_probability",
+    "check_room",
+    "check_same_device",
+    "check_sequences",
+    "check_shape",
+    "check_tokens",
+    "moved_to",
+    "raise_if_impossible",
+    "set_fields",
+]
+
+# Callables that are not called with odd arguments, by the reason.
+NOT_COVERED: dict[str, list[str]] = {
+    "the entrance itself, which test_entrance.py tests in detail": [
+        *(f"core.arrays.{name}" for name in IN_ARRAYS),
+        *(f"core.scalars.{name}" for name in IN_SCALARS),
+        *(f"core.validation.{name}" for name in IN_VALIDATION),
+    ],
+    "parts of the entrance that several structures or rngs share; they get checked values": [
+        "core.randomness.as_rows_of",
+        "core.randomness.as_table",
+        "structures.permutations.as_temperatures",
+        "structures.soft_tokens.as_soft_tokens",
+        "structures.soft_tokens.at_position",
+    ],
+    "arithmetic of inner loops, on tensors that the callers have checked or made": [
+        "core.logspace.log1mexp",
+        "core.logspace.log_conditional",
+        "core.logspace.log_matmul",
+        "core.logspace.log_normalise",
+        "core.logspace.point_mass",
+        "core.logspace.with_point_masses",
+        "core.streams.mixed",
+        "structures.parse.error_kind",
+        "structures.chain.leave_one_out",
+        "structures.chain.log_messages",
+        "structures.chain.scaled_messages",
+        "structures.smoothing.filter_forward",
+        "structures.smoothing.predict_everywhere",
+        "structures.smoothing.smooth",
+        "structures.stacks.stack_messages",
+    ],
+    "parts of an algorithm, called by algorithms with the rows of their own run": [
+        "inference.best_of_n.branch",
+        "inference.best_of_n.keep_best",
+        "inference.best_of_n.values_of_full_prompts",
+        "inference.generation.Costs",
+        "inference.generation.Costs.empty",
+        "inference.generation.Generation.adopt",
+        "inference.generation.Generation.child_log_values",
+        "inference.generation.Generation.choose",
+        "inference.generation.Generation.count",
+        "inference.generation.Generation.draw",
+        "inference.generation.Generation.erase",
+        "inference.generation.Generation.fork",
+        "inference.generation.Generation.laws",
+        "inference.generation.Generation.log_values",
+        "inference.generation.Generation.model_laws",
+        "inference.generation.Generation.note",
+        "inference.generation.Generation.put",
+        "inference.generation.Generation.take_argmax",
+        "inference.generation.Generation.transformed",
+        "inference.visited.VisitedTree",
+        "inference.visited.VisitedTree.close",
+        "inference.visited.VisitedTree.enter",
+        "inference.visited.VisitedTree.look_into",
+        "inference.visited.VisitedTree.stuck",
+    ],
+    "checks of what models, verifiers and options say; test_odd_samplers.py makes them fail": [
+        "inference.answers.check_answer",
+        "inference.answers.check_laws",
+        "inference.answers.check_sums",
+        "inference.answers.described",
+        "inference.answers.no_values",
+        "inference.answers.probs_after",
+        "inference.answers.value_of",
+        "inference.answers.values_of",
+        "inference.sequences.as_chains",
+        "inference.sequences.check_masks",
+        "inference.sequences.laws_at",
+        "inference.sequences.masked_answer",
+        "inference.options.as_copies",
+        "inference.options.as_limit",
+        "inference.options.check_choice",
+        "inference.options.check_parts",
+        "inference.options.check_table",
+        "inference.options.path_counter",
+        "inference.transforms.keeping_laws",
+        "inference.transforms.of_laws",
+        "verifiers.exact.as_ends",
+        "verifiers.exact.check_laws",
+        "verifiers.exact.values_of",
+    ],
+    "reads a network's states, which no decoder without a network has": [
+        "verifiers.probe.Probe.decoder_log_value",
+    ],
+}
+
+LISTED = list(itertools.chain(*NOT_COVERED.values()))
+
+# Where a huge number is a huge amount of work that was asked for, and may take for ever.
+REPETITIONS = (
+    "inference.best_of_n.kept_probs.n",
+    "inference.best_of_n.law.n",
+    "inference.blocks.law.n",
+    "inference.gibbs.run.steps",
+    "inference.spins.SpinGibbs.fast_sweep.sweeps",
+    "inference.spins.SpinGibbs.sweep.sweeps",
+    "inference.vgb.sample.steps",
+    "verifiers.probe.split_score.repetitions",
+)
+
+# call.parameter of what breaks the law until the code of its package takes the entrance
+KNOWN = set((REPOSITORY / "tests" / "support" / "odd_known.txt").read_text().split())
+
+
+def f(text):
+    return {"float": text}
+
+
+def i(value):
+    return {"int": str(value)}
+
+
+def tensor(dtype, data):
+    return {"tensor": dtype, "data": data}
+
+
+ODD = {
+    "nan": f("nan"),
+    "inf": f("inf"),
+    "-inf": f("-inf"),
+    "1e308": f("1e308"),
+    "1e-310": f("1e-310"),
+    "2.5": f("2.5"),
+    "2.0": f("2.0"),
+    "-1": i(-1),
+    "0": i(0),
+    "2**63": i(2**63),
+    "-2**70": i(-(2**70)),
+    "True": True,
+    "None": None,
+    "text": "a",
+    "no text": "",
+    "complex": {"complex": 1},
+    "object": {"object": 1},
+    "function": {"function": 1},
+    "dict": {"dict": 1},
+    "[]": [],
+    "[[]]": [[]],
+    "[0, 1]": [0, 1],
+    "[[0, 1, 0]]": [[0, 1, 0]],
+    "[[-1, 0, 0]]": [[-1, 0, 0]],
+    "[[0, 9, 0]]": [[0, 9, 0]],
+    "ragged": [[0], [0, 1]],
+    "texts": ["a", "b"],
+    "lists of text": [["a"]],
+    "list of None": [None],
+    "list of floats": [f("0.5"), f("0.5")],
+    "list of nan": [f("nan"), f("nan")],
+    "lists of nan": [[f("nan")]],
+    "huge in lists": [[i(2**63)]],
+    "three deep": [[[f("0.5")]]],
+    "numpy int": {"scalar": "int64", "data": 2},
+    "numpy float": {"scalar": "float32", "data": f("0.5")},
+    "numpy nan": {"scalar": "float64", "data": f("nan")},
+    "numpy bool": {"scalar": "bool", "data": True},
+    "numpy 0-d": {"numpy": "int64", "data": 2},
+    "numpy ints": {"numpy": "int16", "data": [[0, 1, 0]]},
+    "numpy floats": {"numpy": "float64", "data": [f("0.5"), f("0.5")]},
+    "numpy float32": {"numpy": "float32", "data": [[f("0.5"), f("0.5")]]},
+    "numpy bools": {"numpy": "bool", "data": [[True, False, False]]},
+    "numpy text": {"numpy": "str", "data": ["a"]},
+    "0-d int": tensor("int64", 2),
+    "0-d float": tensor("float32", f("0.5")),
+    "0-d nan": tensor("float64", f("nan")),
+    "int32 row": tensor("int32", [0, 1]),
+    "int32 rows": tensor("int32", [[0, 1, 0]]),
+    "uint8 rows": tensor("uint8", [[0, 1, 0]]),
+    "rows out of range": tensor("int64", [[0, 9, -4]]),
+    "float32 rows": tensor("float32", [[f("0.5"), f("0.5")]]),
+    "float64 row": tensor("float64", [f("0.5"), f("0.5")]),
+    "float64 rows": tensor("float64", [[f("0.5"), f("0.5")]]),
+    "nan row": tensor("float64", [f("nan"), f("0.5")]),
+    "nan rows": tensor("float64", [[f("nan"), f("0.5")]]),
+    "inf rows": tensor("float64", [[f("inf"), f("0.5")]]),
+    "bool rows": tensor("bool", [[True, False, True]]),
+    "complex rows": tensor("complex64", [[0, 1]]),
+    "four deep": tensor("float64", [[[[f("0.5")]]]]),
+    "empty": {"empty": [0], "dtype": "float32"},
+    "no rows": {"empty": [0, 3], "dtype": "int64"},
+    "no columns": {"empty": [2, 0], "dtype": "int64"},
+    "no bools": {"empty": [0, 0], "dtype": "bool"},
+}
+
+numbers = st.one_of(
+    st.floats(width=64).map(lambda x: f(repr(x))),
+    st.integers(-3, 9).map(i),
+    st.integers(2**62, 2**80).map(i),  # a million rows are no mistake, and take their time
+    st.integers(-(2**80), -1).map(i),
+)
+rows = st.lists(st.lists(numbers, max_size=3), max_size=3)
+even_rows = st.tuples(st.integers(0, 3), st.integers(0, 3)).flatmap(
+    lambda shape: st.lists(
+        st.lists(st.integers(-2, 5), min_size=shape[1], max_size=shape[1]),
+        min_size=shape[0],
+        max_size=shape[0],
+    )
+)
+ODD_VALUES = st.one_of(
+    st.sampled_from(list(ODD.values())),
+    numbers,
+    rows,
+    st.lists(numbers, max_size=4),
+    st.text(max_size=3),
+    st.builds(
+        lambda dtype, data: tensor(dtype, data),
+        st.sampled_from(["int64", "int32", "int16", "uint8", "float32", "float64", "bool"]),
+        even_rows.map(lambda data: [[abs(x) for x in row] for row in data]),
+    ),
+    st.builds(
+        lambda dtype, data: {"numpy": dtype, "data": data},
+        st.sampled_from(["int64", "int8", "float32", "float64", "bool"]),
+        even_rows,
+    ),
+)
+
+
+class Worker:
+    """The process that makes the calls; one that hangs beyond its own alarm is killed."""
+
+    def __init__(self):
+        source = str(Path(triptych.__file__).parent.parent)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.odd_inputs"],
+            cwd=REPOSITORY,
+            env=os.environ | {"PYTHONPATH": source},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def ask(self, **question):
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        assert line, f"the process died of {question}"
+        return json.loads(line)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdin.close()
+        self.process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def worker():
+    started = Worker()
+    yield started
+    started.close()
+
+
+@pytest.fixture(scope="module")
+def calls(worker):
+    return worker.ask(list=True)
+
+
+@pytest.fixture(scope="module")
+def parameters(calls):
+    """(call, parameter) of everything that is called."""
+    return [
+        (name, parameter)
+        for name, call in calls.items()
+        if name not in LISTED
+        for parameter in call["parameters"]
+    ]
+
+
+def is_broken(name, parameter, answer):
+    if answer["outcome"] == "hang" and f"{name}.{parameter}" in REPETITIONS:
+        return False
+    return answer["outcome"] not in ("answer", "refused")
+
+
+def test_every_public_callable_is_covered_or_listed(calls):
+    """A new callable needs right arguments in `odd_arguments.py`, or a place and a reason here."""
+    assert len(LISTED) == len(set(LISTED))
+    problems = {name: call["problem"] for name, call in calls.items() if call["problem"]}
+    assert {name: why for name, why in problems.items() if name not in LISTED} == {}
+    assert sorted(set(LISTED) - set(calls)) == [], "these are gone: take them off the list"
+
+
+@given(data=st.data())
+@settings(
+    max_examples=1200,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],  # shrinking would ask a call that hangs again and again
+    suppress_health_check=list(HealthCheck),
+)
+def test_an_odd_argument_is_answered_or_refused(worker, parameters, data):
+    """A sample of all calls and of odd values, the same in every run."""
+    lawful = [pair for pair in parameters if ".".join(pair) not in KNOWN]
+    name, parameter = data.draw(st.sampled_from(lawful))
+    value = data.draw(ODD_VALUES)
+    answer = worker.ask(call=name, parameter=parameter, value=value)
+    assert not is_broken(name, parameter, answer), (name, parameter, value, answer)
+
+
+@pytest.mark.slow
+def test_every_odd_argument_everywhere(worker, parameters):
+    """All odd values at every parameter of every call."""
+    failures = {}
+    for name, parameter in parameters:
+        for odd, value in ODD.items():
+            answer = worker.ask(call=name, parameter=parameter, value=value)
+            if is_broken(name, parameter, answer):
+                failures[f"{name}.{parameter}"] = (odd, answer)
+    assert {key: why for key, why in failures.items() if key not in KNOWN} == {}
+    assert sorted(set(KNOWN) - set(failures)) == [], "mended: take them off the list"

@@ -1,0 +1,118 @@
+"""What the README says is run: its Python blocks in order, its commands, its numbers."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks.table import markdown
+from triptych.lab.running.runner import find_studies, run_study
+from triptych.lab.running.store import Store
+from triptych.studies.api.study import Scale
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language):
+    return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+
+
+def test_python_blocks_run_in_order():
+    namespace = {"__name__": "readme"}
+    torch.manual_seed(0)
+    for block in blocks("python"):
+        exec(compile(block, "README.md", "exec"), namespace)  # our own text, not a model's
+    assert "target" in namespace
+
+
+# All studies at once take a minute, and so do all examples; each study runs at smoke scale in
+# test_studies, each example in test_structure_laws and test_sampler_laws; a report is drawn in
+# test_report and test_evidence.
+LONG = ("triptych verify", "triptych report")
+COMMANDS = [
+    pytest.param(
+        command,
+        marks=pytest.mark.slow if command in LONG or "reproduce" in command else (),
+    )
+    for command in (
+        line.split("#")[0].strip()
+        for block in blocks("sh")
+        for line in block.splitlines()
+        if line.startswith("triptych ")
+    )
+]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder in which the study of the commands has been run at smoke scale."""
+    folder = tmp_path_factory.mktemp("readme")
+    with Store.open(folder / "runs") as store:
+        run_study(find_studies()["exact_heads"], Scale.SMOKE, store=store, workers=0)
+    return folder
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_run(command, place):
+    streak = next(block for block in blocks("python") if "class Streak" in block)
+    (place / "my_file.py").write_text(streak)
+    hmm = {
+        "initial": [0.5, 0.5],
+        "transition": [[0.9, 0.1], [0.2, 0.8]],
+        "emission": [[1, 0], [0, 1]],
+    }
+    (place / "model.json").write_text(json.dumps(hmm))
+    if not (place / "docs").exists():
+        (place / "docs").symlink_to(ROOT / "docs")
+    done = subprocess.run(
+        [sys.executable, "-m", *command.split()],
+        capture_output=True,
+        text=True,
+        cwd=place,
+        check=False,
+    )
+    # A published claim that fails is a finding, and exit code 1 says so.
+    assert done.returncode == 0 or (done.returncode == 1 and " fail, " in done.stdout), done.stderr
+    assert done.stdout.strip()
+
+
+def test_make_targets_exist():
+    targets = {t for block in blocks("sh") for t in re.findall(r"^make (\S+)", block, re.MULTILINE)}
+    makefile = (ROOT / "Makefile").read_text()
+    assert {"reproduce", "test"} <= targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE)
+
+
+def test_the_benchmark_table_is_the_measured_one():
+    results = json.loads((ROOT / "benchmarks" / "results.json").read_text())
+    assert markdown(results["rows"]) in README
+    assert results["environment"]["threads"] == "1"
+
+
+def test_the_gpu_numbers_are_the_measured_ones():
+    evidence = json.loads((ROOT / "evidence" / "core_cuda.json").read_text())
+    assert evidence["laws_failing"] == []
+    rates = [evidence[f"posterior_{n}"]["tokens_per_second_20000_rows"] for n in (10, 64)]
+    assert all(225e6 < rate < 275e6 for rate in rates), "README says 250 million"
+    network = json.loads((ROOT / "evidence" / "network_cuda.json").read_text())
+    neither, ours_alone, both = (round(row["ratio"], 1) for row in network)
+    assert (neither, ours_alone, both) == (1.1, 1.4, 1.1), "README says 1.1, 1.4 and 1.1"
+
+
+def test_links_lead_somewhere():
+    for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_the_structures_named_exist():
+    listed = re.findall(r"`(\w+)`", README.split("## Structures")[1].split("\n## ")[0])
+    source = "\n".join(f.read_text() for f in (ROOT / "src/triptych/structures").rglob("*.py"))
+    for name in listed:
+        assert re.search(rf"(class|def) {name}\b", source + " class hidden"), name

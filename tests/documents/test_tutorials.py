@@ -1,0 +1,61 @@
+"""The tutorials run as they stand: their Python blocks in order, and their pictures are there."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from triptych.core.estimates import Status
+from triptych.lab.cli.app import app
+from triptych.lab.running.runner import load_study
+from triptych.lab.running.store import Store
+
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIALS = [
+    page for page in sorted(DOCS.glob("*.md")) if re.search(r"^```python$", page.read_text(), re.M)
+]
+each_tutorial = pytest.mark.parametrize("page", TUTORIALS, ids=[page.stem for page in TUTORIALS])
+
+
+def test_there_are_tutorials():
+    assert "from-a-theorem-to-a-number" in {page.stem for page in TUTORIALS}
+
+
+@each_tutorial
+def test_python_blocks_run_in_order(page):
+    namespace = {"__name__": page.stem}
+    torch.manual_seed(0)
+    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
+    for block in blocks:
+        exec(compile(block, page.name, "exec"), namespace)  # our own text, not a model's
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_pictures_and_links_are_there(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_the_study_of_ones_own_does_what_the_page_says(tmp_path, monkeypatch):
+    """The file of the page, run at laptop scale: the claim holds, and the page shows its line."""
+    page = (DOCS / "your-own-study.md").read_text()
+    (tmp_path / "my_study.py").write_text(re.search(r"```python\n(.*?)^```$", page, re.M | re.S)[1])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(
+        "triptych.lab.results.evidence.folder", lambda: None
+    )  # nothing shipped to draw
+    done = CliRunner().invoke(app, ["run", "my_study.py", "--workers", "0"])
+    assert done.exit_code == 0, done.output
+    shown = re.search(r"^Your own study samples\n.*?(?=^```)", page, re.M | re.S)[0]
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    printed = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    assert [line for line in lines if line not in printed] == []
+    study = load_study(tmp_path / "my_study.py")
+    (claim,) = study.claims
+    assert claim.verdict(claim.held_by).outcome is Status.HOLDS
+    assert claim.verdict(claim.refuted_by[0]).outcome is Status.FAILS
+    with Store.read(tmp_path / "runs") as store:
+        assert len(store.frame("samples", kind="Drawn")) == 80

@@ -1,0 +1,541 @@
+"""Kept evidence: what is committed is judged again; files go out and come back as they were."""
+
+import dataclasses
+import json
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from tests.support import toy_studies
+
+from triptych.core.estimates import Status
+from triptych.lab.results import evidence, terminal
+from triptych.lab.results import gathering as results
+from triptych.lab.results.judgement import Finding, StudyRun, judge_ledger
+from triptych.lab.results.ledger import load_ledger
+from triptych.lab.results.plots import to_svg
+from triptych.lab.running.runner import FolderInUse, find_studies, run_study, sole_run
+from triptych.lab.running.selection import Chosen
+from triptych.lab.running.store import Store
+from triptych.studies.api.decide import decide, exactly
+from triptych.studies.api.figures import Figure, Panel, Series
+from triptych.studies.api.study import AnyStudy, Claim, Rows, Scale
+
+ROOT = Path(__file__).parents[3]
+COMMITTED = evidence.files(evidence.folder())
+NONE_YET = pytest.param(None, marks=pytest.mark.skip(reason="evidence/ has no study rows yet"))
+ENTRY = "wei.prop-3.4"
+
+
+def judge(rows):
+    shares = [row.share for row in rows.of(toy_studies.Drawn)]
+    share = sum(shares) / len(shares) if shares else 0.0
+    return decide(exactly("mean share", share, below=1.0), measured={"s": share})
+
+
+def figure(rows):
+    shares = [row.share for row in rows.of(toy_studies.Drawn)]
+    return Figure("share", "Shares", [Panel([Series("s", "ours", shares, shares)], "x", "y")])
+
+
+TOY = dataclasses.replace(
+    toy_studies.STUDY,
+    settings={Scale.LAPTOP: toy_studies.ToySettings(), Scale.PAPER: toy_studies.ToySettings()},
+    claims=[Claim(ENTRY, judge, [])],
+    figures=[figure],
+)
+NAME, LAPTOP = TOY.name, Scale.LAPTOP
+
+
+def run_toy(folder: Path, seeds: int = 1, study: AnyStudy = TOY, **overrides: str):
+    with Store.open(folder) as store:
+        return run_study(
+            study, LAPTOP, store=store, workers=0, seeds=seeds, overrides=overrides, old_rows="keep"
+        )
+
+
+def export(folder: Path, to: Path, **more):
+    return evidence.export(folder, [], LAPTOP, to, **more)
+
+
+def bring_in(folder: Path, *files: Path, study: AnyStudy = TOY, **more):
+    return evidence.bring_in(folder, list(map(str, files)), {study.name: study}, **more)
+
+
+def changed(file: Path, change) -> Path:
+    """The file with its parsed content changed, and written anew."""
+    content = json.loads(file.read_text())
+    change(content)
+    file.write_text(json.dumps(content))
+    return file
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    """Six units of the toy study, kept."""
+    run_toy(tmp_path / "there")
+    export(tmp_path / "there", tmp_path / "kept")
+    return tmp_path / "kept" / "toy.plain.laptop.json"
+
+
+@pytest.fixture
+def shown(tmp_path, monkeypatch):
+    """The package has the toy study alone, and ships what lies in the folder `kept`."""
+    monkeypatch.setattr(results, "find_studies", lambda: {NAME: TOY})
+    monkeypatch.setattr(evidence, "folder", lambda: tmp_path / "kept")
+
+    def verdict(store: Store | None = None):
+        return next(line for line in results.gather(store).published if line.id == ENTRY)
+
+    return verdict
+
+
+def page_of(path: Path, store: Store | None = None) -> str:
+    results.write_report_of(results.gather(store), path)
+    return path.read_text()
+
+
+# ------------------------------------------------------------------------- what is committed
+
+
+@pytest.mark.parametrize("path", COMMITTED or [NONE_YET], ids=lambda path: path and path.name)
+def test_what_is_committed_is_judged_again(path):
+    found = evidence.load(path)
+    assert path.name == evidence.file_name(found.study, found.scale)
+    assert path.read_text("utf-8") == evidence.text(found), "it was edited by hand"
+    assert not re.search(r'"(/|[A-Z]:\\\\)\w', path.read_text("utf-8")), "a path of a machine"
+    study = find_studies()[found.study]
+    layout = evidence.laid_out(found, study)
+    done = [unit for unit in layout.units if unit.status == "done"]
+    assert done, "the study plans none of these units any more"
+    assert len(done) + len(layout.others) == len(found.units)
+    rows = Rows(study.row_from_json(row) for unit in done for row in unit.rows)
+    for claim in study.claims:
+        assert claim.verdict(rows).outcome in Status
+    for draw in study.figures:
+        assert to_svg(draw(rows)).startswith("<svg")
+
+
+def test_what_is_committed_is_shown_without_problems():
+    runs, problems = results.shipped_runs(evidence.folder())
+    assert not problems
+    assert len(runs) == len(COMMITTED)
+    notes = [note for run in runs for found in run.findings.values() for note in found.notes]
+    assert not [note for note in notes if "The judge raised" in note]
+
+
+def test_speed_rows_are_not_study_evidence():
+    folder = evidence.folder()
+    assert folder == ROOT / "evidence"
+    assert (folder / "core_cuda.json").is_file()
+    assert not [path for path in COMMITTED if path.name.endswith("_cuda.json")]
+
+
+# --------------------------------------------------------------------------- where it lives
+
+
+def test_the_folder_is_found_in_a_checkout_and_in_a_wheel(tmp_path):
+    checkout, wheel = tmp_path / "code" / "src" / "triptych", tmp_path / "site" / "triptych"
+    for package in (checkout, wheel):
+        package.mkdir(parents=True)
+        assert evidence.folder(package) is None
+    (tmp_path / "evidence").mkdir()  # lies beside site-packages by chance: nobody's evidence
+    (tmp_path / "code" / "evidence").mkdir()
+    assert evidence.folder(checkout) is None
+    (tmp_path / "code" / "pyproject.toml").touch()
+    assert evidence.folder(checkout) == tmp_path / "code" / "evidence"
+    assert evidence.folder(wheel) is None
+    (wheel / "evidence").mkdir()
+    assert evidence.folder(wheel) == wheel / "evidence"
+    assert evidence.files(None) == []
+
+
+def test_the_wheel_ships_it():
+    wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
+    assert wheel["targets"]["wheel"]["force-include"] == {"evidence": "triptych/evidence"}
+    ignored = (ROOT / ".gitignore").read_text().splitlines()  # what git ignores is not built
+    assert not {"evidence/", "*.json"} & set(ignored)
+
+
+# --------------------------------------------------------------------------- there and back
+
+
+def test_a_file_says_what_was_run_and_nothing_of_the_machine(file, tmp_path):
+    content = json.loads(file.read_text())
+    assert list(content) == ["format", "study", "scale", "settings", "units"]
+    assert content["settings"] == {"seeds": 1, "units": 6, "sleep_s": 0.0, "sizes": [2]}
+    first = content["units"][0]
+    assert first["parameters"] == {"kind": "Draw", "number": 0, "size": 2, "sleep_s": 0.0}
+    assert (first["seed"], first["device"], len(first["rows"])) == (0, "cpu", 2)
+    assert first["revision"] == 1
+    assert first["code"]["fingerprint"]
+    assert "torch" in first["versions"]
+    assert str(tmp_path) not in file.read_text()
+    assert len([line for line in file.read_text().splitlines() if '"share"' in line]) == 12
+
+
+def test_export_is_the_same_bytes_and_numbers_are_ordered_as_numbers(file, tmp_path):
+    before = file.read_bytes()
+    (told,) = export(tmp_path / "there", file.parent)
+    assert told == f"{file}: 6 units, 0 of them new"
+    assert file.read_bytes() == before
+    run_toy(tmp_path / "there", seeds=2, units="11")
+    (told,) = export(tmp_path / "there", file.parent)
+    assert told.endswith("22 units, 16 of them new")
+    units = evidence.load(file).units
+    order = [(unit.parameters["number"], unit.seed) for unit in units]
+    assert order == [(number, seed) for number in range(11) for seed in range(2)]
+
+
+def test_import_and_export_give_the_same_bytes(file, tmp_path):
+    bring_in(tmp_path / "here", file)
+    export(tmp_path / "here", tmp_path / "again")
+    assert (tmp_path / "again" / file.name).read_bytes() == file.read_bytes()
+    with Store.read(tmp_path / "here") as here, Store.read(tmp_path / "there") as there:
+        for mine, theirs in zip(*(s.units(NAME, LAPTOP) for s in (here, there)), strict=True):
+            assert mine.rows == theirs.rows
+            assert mine.versions == theirs.versions | {"imported": "yes"}
+            assert (mine.seconds, mine.finished_at) == (theirs.seconds, theirs.finished_at)
+
+
+def test_a_run_does_only_what_is_missing(file, tmp_path):
+    changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
+    here = tmp_path / "here"
+    (told,) = bring_in(here, file)
+    assert told == (
+        f"{NAME} at laptop scale: 2 units brought in; 4 to run: "
+        f"triptych run {NAME} --scale laptop --out {here}"
+    )
+    with Store.read(here) as store:
+        (run,), _ = results.stored_runs(store, [Chosen(TOY)])
+    assert [unit.status for unit in run.units] == ["done"] * 2 + ["pending"] * 4
+    assert [unit.imported for unit in run.units] == [True] * 2 + [False] * 4
+    summary = run_toy(here)
+    assert (summary.done, summary.skipped) == (4, 2)
+    with Store.read(here) as store, Store.read(tmp_path / "there") as there:
+        assert store.rows(NAME, LAPTOP) == there.rows(NAME, LAPTOP)
+    assert bring_in(here, file) == [
+        f"{NAME} at laptop scale: 0 units brought in, 2 were there; nothing is left to run"
+    ]
+
+
+def test_import_keeps_the_plan_of_the_folder(file, tmp_path):
+    """A user's own settings stay in force; what they do not plan waits in the store."""
+    here = tmp_path / "here"
+    run_toy(here, units="4")
+    (told,) = bring_in(here, file)
+    assert "2 units brought in, 4 were there, 2 are of other settings than the plan" in told
+    with Store.read(here) as store:
+        assert len(store.units(NAME, LAPTOP)) == 4
+    assert run_toy(here).done == 0
+
+
+def test_import_of_a_study_that_is_not_known(file, tmp_path):
+    (told,) = evidence.bring_in(tmp_path / "here", [str(file)], {})
+    assert told.endswith(
+        "6 units brought in; the study is not part of Triptych: run its file to see it"
+    )
+    assert run_toy(tmp_path / "here").skipped == 6
+
+
+def test_a_unit_that_failed_is_replaced_by_a_kept_one(file, tmp_path):
+    def breaks(unit, bench):
+        raise ArithmeticError("no")
+
+    here = tmp_path / "here"
+    assert run_toy(here, study=dataclasses.replace(TOY, run=breaks)).failed == 6
+    bring_in(here, file)
+    with Store.read(here) as store:
+        assert {(unit.status, unit.error) for unit in store.units(NAME, LAPTOP)} == {("done", None)}
+
+
+def test_import_waits_for_no_run(file, tmp_path):
+    here = tmp_path / "here"
+    Store.open(here).close()
+    with sole_run(here), pytest.raises(FolderInUse, match="another run is using this folder"):
+        bring_in(here, file)
+
+
+# ------------------------------------------------------------------------------- conflicts
+
+
+def spoil(content):
+    content["units"][1]["rows"][0]["share"] = 7.0
+
+
+CLASH = r"toy/plain at laptop scale: the unit \(number=1, .*seed=0\) has other rows in "
+
+
+def test_export_refuses_other_rows(file, tmp_path):
+    before = changed(file, spoil).read_bytes()
+    with pytest.raises(
+        evidence.EvidenceError, match=CLASH + ".*there than in toy.plain.laptop.json"
+    ):
+        export(tmp_path / "there", file.parent)
+    assert file.read_bytes() == before
+    export(tmp_path / "there", file.parent, replace=True)
+    assert evidence.load(file).units[1].rows[0]["share"] < 7
+
+
+def test_import_refuses_other_rows(file, tmp_path):
+    here = tmp_path / "here"
+    bring_in(here, file)
+    changed(file, spoil)
+    with pytest.raises(
+        evidence.EvidenceError, match=CLASH + "the file than in .*here; nothing was"
+    ):
+        bring_in(here, file)
+    (told,) = bring_in(here, file, replace=True)
+    assert "6 units brought in" in told
+    with Store.read(here) as store:
+        assert store.rows(NAME, LAPTOP)[2]["share"] == 7.0
+        assert len(store.rows(NAME, LAPTOP)) == 12
+
+
+def test_two_files_that_disagree(file, tmp_path):
+    other = tmp_path / "other.laptop.json"
+    other.write_bytes(file.read_bytes())
+    changed(other, spoil)
+    with pytest.raises(evidence.EvidenceError, match=CLASH + "other.laptop.json than in the files"):
+        bring_in(tmp_path / "here", file, other)
+    assert not (tmp_path / "here").exists()
+
+
+def test_export_of_what_is_not_there(file, tmp_path):
+    with pytest.raises(evidence.EvidenceError, match="no finished units at paper scale$"):
+        evidence.export(tmp_path / "there", [], Scale.PAPER, tmp_path)
+    with pytest.raises(
+        evidence.EvidenceError, match=r"of toy at laptop scale \(there are some of toy/"
+    ):
+        evidence.export(tmp_path / "there", ["toy"], LAPTOP, tmp_path)
+
+
+def test_export_adds_to_no_file_of_another_study(file, tmp_path):
+    file.write_text(file.read_text().replace('"toy/plain"', '"toy.plain"'))
+    with pytest.raises(evidence.EvidenceError, match="holds rows of toy.plain at laptop scale"):
+        export(tmp_path / "there", file.parent)
+
+
+@pytest.mark.parametrize(
+    ("spoiled", "said"),
+    [
+        (lambda text: text[: len(text) // 2], "is damaged .it is not JSON"),
+        (lambda text: "<<<<<<< ours\n" + text, "is damaged .it is not JSON"),
+        (lambda text: "[]", "the file is a list and not a dictionary"),
+        (lambda text: text.replace('"format": 2', '"format": 3'), "has format 3.*upgrade Triptych"),
+        (lambda text: text.replace('"format": 2', '"format": 1'), "has format 1.*have no types"),
+        (lambda text: text.replace('"scale": "laptop"', '"scale": "big"'), "no scale 'big'"),
+        (lambda text: text.replace('"seed"', '"sead"', 1), "unit 1 lacks seed"),
+        (lambda text: text.replace('"format": 2,', '"format": 2, "host": 2,'), "the unknown host"),
+        (lambda text: text.replace('"seed": 0', '"seed": "a"', 1), "unit 1 has seed = 'a'"),
+        (lambda text: text.replace('"rows": [', '"rows": [3, ', 1), "unit 1 has a row that is not"),
+        (lambda text: text.replace('"number": 0', '"number": 1'), "it has a unit twice"),
+        (lambda text: text.replace('"library"', '"libary"', 1), "unit 1 has code = "),
+    ],
+)
+def test_a_damaged_file_is_a_sentence(file, tmp_path, shown, spoiled, said):
+    spoiled_text = spoiled(file.read_text())
+    file.write_text(spoiled_text)
+    with pytest.raises(evidence.EvidenceError, match=f"^toy.plain.laptop.json .*{said}"):
+        bring_in(tmp_path / "here", file)
+    assert not (tmp_path / "here").exists()
+    assert shown().status == "not run yet"
+    runs, (problem,) = results.shipped_runs(file.parent)
+    assert not runs
+    assert re.search(said, problem)
+    page = page_of(tmp_path / "report.html")
+    assert "The evidence in toy.plain.laptop.json is not shown:" in page
+
+
+# ------------------------------------------------------------------------ judged and shown
+
+
+def test_without_own_runs_the_shipped_verdict_is_the_headline(file, shown):
+    line = shown()
+    assert (line.status, line.study) == ("holds", NAME)
+    assert (line.headline.scale, line.headline.shipped) == ("laptop", True)
+    assert (line.headline.device, line.headline.done, line.headline.planned) == ("cpu", 6, 6)
+    assert line.headline.measured["s"] < 1
+    assert [check.sentence for check in line.headline.checks] == ["mean share"]
+
+
+def test_of_one_scale_an_own_run_has_the_first_word(file, shown, tmp_path):
+    """The shipped rows fail, the own ones hold; and the other way round."""
+    changed(file, lambda content: [u["rows"][0].update(share=9.0) for u in content["units"]])
+    run_toy(tmp_path / "here")
+    with Store.read(tmp_path / "here") as store:
+        line = shown(store)
+    assert [(f.shipped, f.status) for f in line.findings] == [(False, "holds"), (True, "fails")]
+    assert line.status == "holds"
+    assert not terminal.failing([line])
+    told = terminal.as_json([line])[0]
+    assert [found["status"] for found in told["findings"]] == ["holds", "fails"]
+    assert shown().status == "fails"
+    assert not terminal.failing([shown()]), "shipped evidence never sets the exit code"
+    own = dataclasses.replace(line.findings[0], status="fails")
+    assert terminal.failing([dataclasses.replace(line, findings=(own,))])
+
+
+def test_an_own_run_that_failed_is_not_hidden(file, shown, tmp_path):
+    def breaks(unit, bench):
+        raise ArithmeticError("no")
+
+    run_toy(tmp_path / "here", study=dataclasses.replace(TOY, run=breaks))
+    with Store.read(tmp_path / "here") as store:
+        line = shown(store)
+    assert (line.status, line.headline.shipped) == ("holds", True)
+    own = line.findings[1]
+    assert (own.status, own.shipped) == ("undecided", False)
+    assert own.notes[0] == "0 of 6 units, 6 failed"
+    assert "ArithmeticError: no" in own.notes[1]
+
+
+def test_what_was_imported_is_not_said_twice(file, shown, tmp_path):
+    bring_in(tmp_path / "here", file)
+    with Store.read(tmp_path / "here") as store:
+        assert [found.shipped for found in shown(store).findings] == [False]
+        changed(file, spoil)
+        assert [found.shipped for found in shown(store).findings] == [False, True]
+
+
+def test_a_part_of_the_units_says_so(file, shown, capsys):
+    changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
+    line = shown()
+    assert line.headline.notes == ("2 of 6 units",)
+    assert (line.headline.done, line.headline.planned) == (2, 6)
+    terminal.print_results(results.gather(None), everything=False)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "holds wei.prop-3.4" in told
+    assert "laptop scale, shipped, cpu: holds (2 of 6 units)" in told
+    assert "1 of these verdicts rest on shipped evidence." in told
+
+
+def test_units_of_other_settings_are_left_out_and_told(file, shown, tmp_path):
+    run_toy(tmp_path / "there", sizes="5")
+    export(tmp_path / "there", file.parent)
+    assert len(evidence.load(file).units) == 12
+    line = shown()
+    assert line.headline.notes == ("6 more units of other settings are left out",)
+    assert line.headline.planned == 6
+
+
+def test_evidence_of_other_settings_alone_is_judged_under_its_own_plan(shown, tmp_path):
+    run_toy(tmp_path / "there", sizes="[3,4]", units="2")
+    export(tmp_path / "there", tmp_path / "kept")
+    line = shown()
+    assert line.headline.notes == ("changed settings: units, sizes",)
+    assert (line.headline.done, line.headline.planned) == (4, 4)
+
+
+def test_evidence_of_an_earlier_revision_is_shown_with_its_age(file, shown, tmp_path, monkeypatch):
+    """It is judged by today's judges; a run here does not count it as done."""
+    later = dataclasses.replace(TOY, revision=2)
+    monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
+    line = shown()
+    assert (line.status, line.headline.done) == ("holds", 6)
+    assert line.headline.notes == ("the study's code was edited since 6 of these units were made",)
+    bring_in(tmp_path / "here", file, study=later)
+    assert run_toy(tmp_path / "here", study=later).done == 6
+
+
+def test_the_gpu_is_named(file, shown):
+    def on_gpu(content):
+        for unit in content["units"]:
+            unit["device"] = "cuda"
+            unit["versions"]["gpu"] = "NVIDIA H200, NVIDIA H200"
+
+    changed(file, on_gpu)
+    assert shown().headline.device == "NVIDIA H200"
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "said"),
+    [
+        ("toy/gone", {}, "there is no study toy/plain any more"),
+        (NAME, {"units": lambda settings: []}, "none of its units is planned"),
+        (NAME, {"units": lambda settings: 1 / 0}, "division by zero"),
+        (NAME, {"settings": {}}, "has no scale laptop"),
+    ],
+)
+def test_a_study_that_has_changed_is_told_and_nothing_breaks(
+    file, shown, tmp_path, monkeypatch, name, values, said
+):
+    study = dataclasses.replace(TOY, name=name, **values)
+    monkeypatch.setattr(results, "find_studies", lambda: {name: study})
+    found = results.gather(None)
+    assert {line.status for line in found.published} == {"not run yet"}
+    assert len(found.problems) == 1
+    assert said in found.problems[0]
+    assert said in page_of(tmp_path / "report.html")
+
+
+def test_a_judge_or_a_figure_that_raises_is_shown(file, shown, tmp_path, monkeypatch):
+    def breaks(rows):
+        raise KeyError("share")
+
+    study = dataclasses.replace(TOY, claims=[Claim(ENTRY, breaks, [])], figures=[breaks])
+    monkeypatch.setattr(results, "find_studies", lambda: {NAME: study})
+    line = shown()
+    assert (line.status, line.headline.shipped) == ("undecided", True)
+    assert "The judge raised KeyError" in line.headline.notes[0]
+    found = results.gather(None)
+    assert any("breaks raised KeyError" in problem for problem in found.problems)
+    assert "breaks raised KeyError" in page_of(tmp_path / "report.html")
+
+
+def test_the_report_has_a_section_for_shipped_evidence(file, shown, tmp_path):
+    run_toy(tmp_path / "here", units="3")
+    with Store.read(tmp_path / "here") as store:
+        page = page_of(tmp_path / "report.html", store)
+    sections = re.findall(r'<section class="study[^"]*" id="([^"]+)"', page)
+    assert sections == ["study-toy-plain-laptop", "study-toy-plain-laptop-shipped"]
+    shipped = page.partition('id="study-toy-plain-laptop-shipped"')[2]
+    assert "<code>toy.plain.laptop.json</code>, from a run on cpu" in shipped
+    assert "6 of 6 done" in shipped
+    assert "<svg" in shipped
+
+
+# ----------------------------------------------------------------- the strongest evidence first
+
+
+def found_by(scale, status="holds", *, shipped=False, missing=(), done=6, changed=None):
+    finding = Finding(NAME, scale, shipped, status, missing=missing, done=done, planned=6)
+    return StudyRun(
+        NAME,
+        "",
+        scale,
+        {},
+        [],
+        [],
+        shipped=shipped,
+        changed=changed or {},
+        findings={ENTRY: finding},
+    )
+
+
+@pytest.mark.parametrize(
+    ("stronger", "weaker"),
+    [
+        (found_by("paper", shipped=True), found_by("laptop")),
+        (found_by("paper", "undecided"), found_by("laptop", "fails")),
+        (found_by("laptop"), found_by("paper", "undecided", missing=("trials: 1 of 3",))),
+        (found_by("paper", "fails", missing=("trials: 1 of 3",)), found_by("laptop")),
+        (found_by("laptop"), found_by("laptop", shipped=True)),
+        (found_by("laptop"), found_by("paper", changed={"steps": 3})),
+        (found_by("laptop", shipped=True), found_by("smoke", "code runs")),
+        (found_by("laptop"), found_by("paper", "undecided", done=0)),
+    ],
+)
+def test_the_strongest_evidence_has_the_headline(stronger, weaker):
+    for runs in ([stronger, weaker], [weaker, stronger]):
+        (line, *_) = judge_ledger(load_ledger(), runs)
+        assert line.headline == stronger.findings[ENTRY]
+        assert line.findings[1] == weaker.findings[ENTRY]
+        assert line.status == stronger.findings[ENTRY].status
+
+
+def test_a_smoke_run_is_no_finding():
+    (line, *_) = judge_ledger(load_ledger(), [found_by("smoke", "code runs")])
+    assert (line.status, line.headline) == ("not run yet", None)
+    assert line.findings[0].status == "code runs"
