@@ -285,7 +285,7 @@ class Worker:
     def __init__(self):
         source = str(Path(triptych.__file__).parent.parent)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.odd_inputs"],
+            [sys.executable, "-m", "tests.support.odd_inputs"],
             cwd=REPOSITORY,
             env=os.environ | {"PYTHONPATH": source},
             stdin=subprocess.PIPE,

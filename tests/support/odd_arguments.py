@@ -17,6 +17,7 @@ from triptych.inference.chains.spins import SpinGibbs
 from triptych.inference.guided.generation import Costs, Generation
 from triptych.inference.guided.visited import VisitedTree
 from triptych.structures.brackets.dyck import Dyck
+from triptych.structures.brackets.faulty import CarelessBrackets, LeakyBrackets
 from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, SomeZero
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.structures.ising import Ising
@@ -92,6 +93,8 @@ def flip(state: int, rng: Any) -> int:
 
 
 # Objects whose methods are called, by class; structures come from their modules' `examples()`.
+TWO_TYPES = Dyck.fixed_length(4, type_probs=[0.5, 0.5], q=0.5)
+
 OBJECTS: dict[str, Callable[[], Any]] = {
     "Counted": lambda: Counted(Everything()),
     "Table": lambda: TABLE,
@@ -105,6 +108,8 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "AllZeros": lambda: AllZeros(3),
     "SomeZero": lambda: SomeZero(3),
     "Knapsack": lambda: Knapsack((3, 5, 2), 5),
+    "LeakyBrackets": lambda: LeakyBrackets(TWO_TYPES, 0.25),
+    "CarelessBrackets": lambda: CarelessBrackets(TWO_TYPES, 0.25),
     "Topics": lambda: Topics(3, 2, 2, 4),
     "LDA": lambda: LDA(2, 1, 0.1, 2, 3),
     "Posteriors": lambda: MemoryHMM.random(2, 2, 1, 2, 3, seed=0).posteriors(ROWS, HIDDEN),
@@ -389,6 +394,13 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "present": torch.tensor([[True, True, False]])
     },
     "structures.topics.Topics.topic_probs": lambda: {"seen": torch.tensor([[True, False, False]])},
+    "structures.faulty.LeakyBrackets": lambda: {"dyck": TWO_TYPES, "leak": 0.25},
+    "structures.faulty.CarelessBrackets": lambda: {"dyck": TWO_TYPES, "slip": 0.25},
+    "structures.faulty.LeakyBrackets.log_prob": lambda: {"tokens": torch.tensor([[0, 1, 2, 3]])},
+    "structures.faulty.CarelessBrackets.log_prob": lambda: {"tokens": torch.tensor([[0, 1, 2, 3]])},
+    "structures.faulty.CarelessBrackets.next_token_log_probs": lambda: {
+        "prefix": torch.tensor([[0, 1]])
+    },
     "structures.uniform.Uniform": lambda: {"vocab_size": 2, "length": 3},
     "inference.ancestral.sample": guided,
     "inference.backtracking.sample": lambda: guided() | {"quota": 2, "stride": 1},
