@@ -22,8 +22,9 @@ from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.training.ensembles import fit_ensemble
-from triptych.training.loop import Recipe, fit, gap_meter
+from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import next_token
+from triptych.training.step import Recipe
 
 
 def timed(program, repeats: int = 5) -> float:

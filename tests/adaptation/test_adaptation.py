@@ -31,7 +31,7 @@ from triptych.structures.hidden_markov import hmm as hmm_module
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.theory.tuning import essential, heads, prompts
 from triptych.training.classifier import train_classifier
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 
 
 def f64(values):

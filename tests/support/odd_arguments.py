@@ -23,7 +23,7 @@ from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.structures.ising import Ising
 from triptych.structures.topics import LDA, Topics
 from triptych.structures.uniform import Uniform
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 from triptych.verifiers.exact import DyckVerifier, ExactValue, Outcome, RatioValue, Rule
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.noisy import AverageCase, Delayed, Flipped, WithinFactor

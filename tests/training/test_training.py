@@ -18,8 +18,9 @@ from triptych.structures.brackets.parse import minimal_first_layer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.training.ensembles import fit_ensemble
 from triptych.training.gap import measure
-from triptych.training.loop import Recipe, fit, gap_meter
+from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import Prediction, loss, masked, next_token, positions
+from triptych.training.step import Recipe
 
 TRUTH = HMM.random(3, 3, 5, seed=0)
 
@@ -283,7 +284,8 @@ from triptych.core.randomness import TorchRng
 from triptych.models.language_models import CausalLM
 from triptych.models.transformer import Shape, Transformer
 from triptych.structures.hidden_markov.hmm import HMM
-from triptych.training.loop import Recipe, fit
+from triptych.training.loop import fit
+from triptych.training.step import Recipe
 from triptych.training.objectives import next_token
 
 torch.set_num_threads(1)

@@ -18,7 +18,7 @@ from triptych.inference.guided.transforms import nucleus
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.constraints import AllZeros, EvenParity, SomeZero
 from triptych.structures.uniform import Uniform
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 from triptych.verifiers.exact import (
     DyckVerifier,
     ExactValue,

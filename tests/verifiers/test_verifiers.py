@@ -22,7 +22,7 @@ from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.constraints import AllZeros, EvenParity, SomeZero
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.training.classifier import train_classifier
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 from triptych.verifiers.exact import (
     DyckVerifier,
     ExactValue,

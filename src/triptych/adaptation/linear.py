@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError, as_integers, as_number, as_seed
 from triptych.training.classifier import check_labels, train_classifier
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 
 Solver = Literal["newton", "recipe"]
 

@@ -20,7 +20,7 @@ from triptych.core.protocols import SoftMasked
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError, as_integers, as_seed, as_size, check_can
 from triptych.training.classifier import train_classifier
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 
 HeadKind = Literal["linear", "attention"]
 ROWS_AT_ONCE = 512  # of a forward pass without gradients

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.training.loop import Recipe, optimiser_for, set_rate
+from triptych.training.step import Descent, Recipe, descend
 
 
 def train_classifier(
@@ -31,32 +31,21 @@ def train_classifier(
         check_labels(labels)
     n = len(labels)
     recipe = replace(recipe, batch=min(recipe.batch, n))
-    optimiser = optimiser_for(recipe, parameters)
-    losses: list[Tensor] = []
     order, used = labels[:0], n
-    for step in range(recipe.steps):
+
+    def loss_at(step: int) -> Float[Tensor, ""]:
+        nonlocal order, used
         if used + recipe.batch > n:
             device = rng.generator.device
             order = torch.randperm(n, generator=rng.generator, device=device).to(labels.device)
             used = 0
         rows = order[used : used + recipe.batch]
         used += recipe.batch
-        set_rate(optimiser, recipe, step)
-        value = F.cross_entropy(scores(rows), labels[rows])
-        optimiser.zero_grad(set_to_none=True)
-        value.backward()
-        if recipe.clip:
-            nn.utils.clip_grad_norm_(parameters, recipe.clip)
-        optimiser.step()
-        losses.append(value.detach())
-    found = torch.stack(losses)
-    if not torch.isfinite(found).all():
-        step = int((~torch.isfinite(found)).long().argmax())
-        raise FloatingPointError(
-            f"the loss is {found[step].item()} at step {step}; lower the learning rate "
-            f"(now {recipe.learning_rate})"
-        )
-    return found.tolist()
+        return F.cross_entropy(scores(rows), labels[rows])
+
+    descent = Descent(recipe, parameters)
+    descend(descent, loss_at)
+    return descent.losses
 
 
 def check_labels(labels: Int[Tensor, " batch"]) -> None:

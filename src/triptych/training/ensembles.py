@@ -15,15 +15,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.training.loop import (
-    History,
-    Recipe,
-    Sampler,
-    Trainable,
-    optimiser_for,
-    set_rate,
-)
-from triptych.training.objectives import Objective, Prediction, loss
+from triptych.training.loop import History, Sampler, Trainable
+from triptych.training.objectives import Objective, loss
+from triptych.training.step import Descent, Recipe, descend
 
 
 class _Wrapped(nn.Module):
@@ -64,48 +58,22 @@ def fit_ensemble(
     weights = {name: value.detach().clone() for name, value in stacked.items()}
     parameters = [nn.Parameter(weights[name]) for name in sorted(trained)]
     weights |= dict(zip(sorted(trained), parameters, strict=True))
-    optimiser = optimiser_for(recipe, parameters)
-    histories = [History() for _ in models]
 
     def logits_of(weights: dict[str, Tensor], buffers: dict[str, Tensor], seen: Tensor) -> Tensor:
         return functional_call(wrapped[0], {**weights, **buffers}, (seen,))
 
-    for step in range(recipe.steps):
-        set_rate(optimiser, recipe, step)
+    def loss_at(step: int) -> Float[Tensor, " members"]:
         predictions = [objective(sample(recipe.batch, rng), rng) for rng in rngs]
         seen = torch.stack([prediction.seen for prediction in predictions])
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped over members
             logits = vmap(logits_of, randomness="error")(weights, buffers, seen)
-        values = torch.stack([_loss(logits[i], p, recipe) for i, p in enumerate(predictions)])
-        if not torch.isfinite(values).all():
-            member = int(torch.nonzero(~torch.isfinite(values))[0])
-            raise FloatingPointError(
-                f"the loss of member {member} is {values[member].item()} at step {step}; "
-                f"lower the learning rate (now {recipe.learning_rate})"
-            )
-        penalty = recipe.l2 * sum(p.square().sum() for p in parameters) if recipe.l2 else 0.0
-        optimiser.zero_grad(set_to_none=True)
-        (values.sum() + penalty).backward()
-        if recipe.clip:
-            _clip_each(parameters, recipe.clip)
-        optimiser.step()
-        for history, value in zip(histories, values.tolist(), strict=True):
-            history.losses.append(value)
+        values = [loss(logits[i], p, recipe.loss) for i, p in enumerate(predictions)]
+        return torch.stack(values)
+
+    descent = Descent(recipe, parameters, members=len(models))
+    descend(descent, loss_at)
     with torch.no_grad():
         for name, value in zip(sorted(trained), parameters, strict=True):
             for member, module in enumerate(wrapped):
                 module.get_parameter(name).copy_(value[member])
-    return histories
-
-
-def _loss(logits: Tensor, prediction: Prediction, recipe: Recipe) -> Float[Tensor, ""]:
-    return loss(logits, prediction, recipe.loss)
-
-
-def _clip_each(parameters: list[nn.Parameter], largest: float) -> None:
-    """Scale the gradient of every member to norm at most `largest`, each by its own norm."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
-    squared = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0)
-    factor = (largest / (squared.sqrt() + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        gradient.mul_(factor.reshape(-1, *[1] * (gradient.ndim - 1)))
+    return [History(losses=[step[i] for step in descent.losses]) for i in range(len(models))]

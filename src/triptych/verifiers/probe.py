@@ -38,7 +38,7 @@ from triptych.core.validation import (
     set_fields,
 )
 from triptych.training.classifier import train_classifier
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 
 RECIPE = Recipe(steps=300, batch=2048, learning_rate=3e-3, weight_decay=0.1)
 CORRECT = 1  # the class of correct prefixes

@@ -32,7 +32,7 @@ from triptych.core.validation import (
     check_can,
     set_fields,
 )
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 from triptych.verifiers.exact import check_laws, values_of
 from triptych.verifiers.probe import RECIPE, Probe, as_labels
 

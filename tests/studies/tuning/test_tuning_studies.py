@@ -39,8 +39,9 @@ from triptych.studies.tuning.shared.trials import best_rate, gap, left_out, off_
 from triptych.theory.tuning.essential import random_with_zeros
 from triptych.training.corpus import Corpus
 from triptych.training.gap import measure
-from triptych.training.loop import Recipe, fit, gap_meter
+from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import masked, next_token
+from triptych.training.step import Recipe
 
 
 def f64(values):

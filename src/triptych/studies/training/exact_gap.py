@@ -23,8 +23,9 @@ from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
-from triptych.training.loop import Recipe, fit, gap_meter
+from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import Objective, masked, next_token
+from triptych.training.step import Recipe
 
 STRUCTURES = ("hmm", "dyck", "ising")
 NAMES = {"hmm": "HMM", "dyck": "Dyck", "ising": "Ising"}

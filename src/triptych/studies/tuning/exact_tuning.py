@@ -24,7 +24,7 @@ from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.tuning.shared.networks import VOCAB, vanilla
 from triptych.theory.tuning.heads import smallest_singular_value
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 
 SMALLEST = 1e-20  # where a margin of 0 is drawn
 

@@ -19,8 +19,9 @@ from triptych.models.transformer import Transformer
 from triptych.structures.brackets.dyck import Dyck
 from triptych.studies.api.study import Bench, Settings, Unit
 from triptych.training.corpus import Corpus
-from triptych.training.loop import Recipe, fit, gap_meter
+from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import next_token
+from triptych.training.step import Recipe
 
 UnitT = TypeVar("UnitT", bound=Unit)
 NetworkT = TypeVar("NetworkT", bound="DyckNetwork")

@@ -40,8 +40,9 @@ from triptych.studies.masking.learned_kernel.rows import (
 )
 from triptych.theory.masking import consistency, kernels
 from triptych.theory.masking.kernels import Conditionals
-from triptych.training.loop import Recipe, fit
+from triptych.training.loop import fit
 from triptych.training.objectives import Objective, Prediction, masked, positions
+from triptych.training.step import Recipe
 
 
 @dataclass(frozen=True)

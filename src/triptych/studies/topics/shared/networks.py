@@ -27,8 +27,9 @@ from triptych.models.transformer import Transformer
 from triptych.structures.topics import LDA
 from triptych.studies.api.study import Settings, Unit
 from triptych.training.corpus import Corpus
-from triptych.training.loop import History, Recipe, fit
+from triptych.training.loop import History, fit
 from triptych.training.objectives import LossName, Objective, Prediction
+from triptych.training.step import Recipe
 
 Optimiser = Literal["sgd", "adam"]
 PAIRS: tuple[tuple[LossName, Optimiser], ...] = (

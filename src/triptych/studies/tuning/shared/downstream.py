@@ -20,7 +20,7 @@ from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.studies.tuning.shared.networks import Law, Pretraining
-from triptych.training.loop import Recipe
+from triptych.training.step import Recipe
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,8 +21,9 @@ from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.studies.api.study import Bench
 from triptych.training.corpus import Corpus
 from triptych.training.gap import Gap
-from triptych.training.loop import Recipe, Trainable, fit, gap_meter
+from triptych.training.loop import Trainable, fit, gap_meter
 from triptych.training.objectives import masked
+from triptych.training.step import Recipe
 
 VOCAB = 10  # symbols of the experiments
 Law = HMM | MemoryHMM

@@ -1,0 +1,215 @@
+"""The only training step, and the only loop around it.
+
+A `Descent` takes parameters down a loss: the optimiser, its learning rate at every step, the L2
+term, clipping, the moving average, and losses that are numbers or an error. `descend` repeats it.
+Everything that is trained here goes through them: one network (`loop.fit`), many members at once
+(`ensembles.fit_ensemble`), a classifier on fixed examples (`classifier.train_classifier`).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from triptych.core.validation import (
+    UserError,
+    as_count,
+    as_flag,
+    as_list,
+    as_number,
+    set_fields,
+)
+from triptych.training.objectives import LossName
+
+_LOSSES_AT_ONCE = 50  # asking a GPU for a number makes it wait: many steps are asked for at once
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Everything that decides how a network is trained.
+
+    warmup     steps of linear growth of the learning rate
+    decay      what follows: "none", "linear" to 0, or "cosine" to 0 at the last step
+    clip       largest gradient norm, 0 for none
+    ema        decay of the exponential moving average of the weights, 0 for none
+    autocast   "none" or "bfloat16"
+    """
+
+    steps: int
+    batch: int = 64
+    optimiser: Literal["adamw", "adam", "sgd", "adafactor"] = "adamw"
+    learning_rate: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    warmup: int = 0
+    decay: Literal["none", "linear", "cosine"] = "none"
+    clip: float = 0.0
+    ema: float = 0.0
+    l2: float = 0.0
+    loss: LossName = "cross_entropy"
+    autocast: Literal["none", "bfloat16"] = "none"
+    compile: bool = False
+    meter_every: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("meter_every", 0)):
+            set_fields(self, **{name: as_count(name, getattr(self, name), at_least=least)})
+        set_fields(self, learning_rate=as_number("learning_rate", self.learning_rate, above=0))
+        for name in ("weight_decay", "momentum", "clip", "l2"):
+            set_fields(self, **{name: as_number(name, getattr(self, name), at_least=0)})
+        betas = tuple(as_number("betas", beta) for beta in as_list("betas", self.betas, "numbers"))
+        if len(betas) != 2:
+            raise UserError(f"betas is {betas}; it must be two numbers")
+        set_fields(self, betas=betas, compile=as_flag("compile", self.compile))
+        for name, choices in (
+            ("optimiser", ("adamw", "adam", "sgd", "adafactor")),
+            ("decay", ("none", "linear", "cosine")),
+            ("loss", ("cross_entropy", "squared")),
+            ("autocast", ("none", "bfloat16")),
+        ):
+            if getattr(self, name) not in choices:
+                raise UserError(
+                    f"{name} is {getattr(self, name)!r}; it must be one of {', '.join(choices)}"
+                )
+        set_fields(self, ema=as_number("ema", self.ema, at_least=0, below=1))
+
+    def rate_at(self, step: int) -> float:
+        """Learning rate of step 0, 1, …, relative to `learning_rate`."""
+        if step < self.warmup:
+            return (step + 1) / self.warmup
+        progress = (step - self.warmup) / max(1, self.steps - self.warmup)
+        if self.decay == "linear":
+            return 1.0 - progress
+        if self.decay == "cosine":
+            return 0.5 * (1.0 + torch.cos(torch.tensor(torch.pi * progress)).item())
+        return 1.0
+
+
+def optimiser_for(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+    """The recipe's optimiser over these parameters; one kernel for all of them on a GPU."""
+    rate, decay = recipe.learning_rate, recipe.weight_decay
+    on_gpu = all(parameter.is_cuda for parameter in parameters)
+    match recipe.optimiser:
+        case "adamw":
+            return torch.optim.AdamW(
+                parameters, rate, betas=recipe.betas, weight_decay=decay, fused=on_gpu
+            )
+        case "adam":
+            return torch.optim.Adam(
+                parameters, rate, betas=recipe.betas, weight_decay=decay, fused=on_gpu
+            )
+        case "sgd":
+            return torch.optim.SGD(parameters, rate, momentum=recipe.momentum, weight_decay=decay)
+        case "adafactor":
+            return torch.optim.Adafactor(parameters, rate, weight_decay=decay)
+        case _:
+            raise UserError(f"optimiser is {recipe.optimiser!r}; see Recipe")
+
+
+class Descent:
+    """Parameters on their way down a loss, one step after the other.
+
+    members
+        How many networks are trained at once: the first dimension of every parameter, and the
+        length of the losses. None for one network, whose loss is one number.
+    losses
+        The loss of every step that is settled; a list of one per member where there are members.
+    """
+
+    def __init__(
+        self, recipe: Recipe, parameters: Sequence[nn.Parameter], *, members: int | None = None
+    ) -> None:
+        self.recipe, self.parameters, self.members = recipe, list(parameters), members
+        self.optimiser = optimiser_for(recipe, self.parameters)
+        self.average: list[Tensor] | None = None
+        if recipe.ema:
+            self.average = [p.detach().clone() for p in self.parameters]
+        self.losses: list[Any] = []
+        self._waiting: list[Tensor] = []
+
+    def step(self, number: int, value: Float[Tensor, "*members"]) -> None:
+        """One step against the gradient of `value`; `number` counts from 0 and sets the rate."""
+        recipe, parameters = self.recipe, self.parameters
+        for group in self.optimiser.param_groups:  # a function of the number: nothing to restore
+            group["lr"] = recipe.learning_rate * recipe.rate_at(number)
+        total = value if self.members is None else value.sum()
+        if recipe.l2:
+            total = total + recipe.l2 * sum(p.square().sum() for p in parameters)
+        self.optimiser.zero_grad(set_to_none=True)
+        total.backward()
+        if recipe.clip and self.members is None:
+            nn.utils.clip_grad_norm_(parameters, recipe.clip)
+        elif recipe.clip:
+            _clip_each(parameters, recipe.clip)
+        self.optimiser.step()
+        if self.average is not None:
+            for mean, parameter in zip(self.average, parameters, strict=True):
+                mean.lerp_(parameter.detach(), 1 - recipe.ema)
+        self._waiting.append(value.detach())
+        if len(self._waiting) == _LOSSES_AT_ONCE:
+            self.settle(number + 1)
+
+    def use_average(self) -> None:
+        """Put the averaged weights in place of the last ones, where an average is kept."""
+        if self.average is not None:
+            with torch.no_grad():
+                for parameter, mean in zip(self.parameters, self.average, strict=True):
+                    parameter.copy_(mean)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The averaged weights in place of the last ones, for a while."""
+        own = [p.detach().clone() for p in self.parameters] if self.average is not None else []
+        self.use_average()
+        yield
+        with torch.no_grad():
+            for parameter, kept in zip(self.parameters, own, strict=False):
+                parameter.copy_(kept)
+
+    def settle(self, end: int) -> None:
+        """The losses of the steps before `end` as numbers; the first that is none is an error."""
+        if not self._waiting:
+            return
+        values = torch.stack(self._waiting).tolist()
+        self._waiting.clear()
+        for step, found in enumerate(values, start=end - len(values)):
+            for member, value in enumerate([found] if self.members is None else found):
+                if not math.isfinite(value):
+                    whose = "" if self.members is None else f" of member {member}"
+                    raise FloatingPointError(
+                        f"the loss{whose} is {value} at step {step}; lower the learning rate (now "
+                        f"{self.recipe.learning_rate}) or clip gradients"
+                    )
+        self.losses += values
+
+
+def descend(
+    descent: Descent,
+    loss_at: Callable[[int], Float[Tensor, "*members"]],
+    *,
+    first: int = 0,
+    last: int | None = None,
+    after: Callable[[int], None] | None = None,
+) -> None:
+    """Steps first, first + 1, …, last - 1; `after(n)` is called when n steps are done."""
+    last = descent.recipe.steps if last is None else last
+    for step in range(first, last):
+        descent.step(step, loss_at(step))
+        if after is not None:
+            after(step + 1)
+    descent.settle(last)
+
+
+def _clip_each(parameters: Sequence[nn.Parameter], largest: float) -> None:
+    """Scale the gradient of every member to norm at most `largest`, each by its own norm."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    squared = torch.stack([g.flatten(1).square().sum(1) for g in gradients]).sum(0)
+    factor = (largest / (squared.sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        gradient.mul_(factor.reshape(-1, *[1] * (gradient.ndim - 1)))
