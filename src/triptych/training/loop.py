@@ -95,6 +95,7 @@ def fit(
         return loss(logits, prediction, recipe.loss)
 
     def after(done: int) -> None:
+        """Measure, report and save where that is due."""
         gap = None
         if meter is not None and _is_due(done, recipe):
             descent.settle(done)
