@@ -17,7 +17,7 @@ w     word          our token, 0..vocab_size-1
       ids[w]        the model's token id of w
 v     vectors       [batch, t, width], in place of word embeddings, without positions
 
-transformers is an optional dependency (`pip install 'triptych[hf]'`), imported where it is used.
+transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported where it is used.
 """
 
 import math
@@ -290,7 +290,7 @@ def _load(
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             "pretrained models need transformers, which is not installed: "
-            "pip install 'triptych[hf]'",
+            "pip install 'transformers>=5,<6'",
             name=error.name,
         ) from error
     where: dict[str, Any] = {"local_files_only": local_files_only}
