@@ -33,7 +33,7 @@ def test_python_blocks_run_in_order():
 # All studies at once take a minute, and so do all examples; each study runs at smoke scale in
 # test_studies, each example in test_structure_laws and test_sampler_laws; a report is drawn in
 # test_report and test_evidence.
-LONG = ("triptych verify", "triptych report")
+LONG = ("triptych axioms", "triptych report")
 COMMANDS = [
     pytest.param(
         command,
