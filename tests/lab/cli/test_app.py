@@ -14,6 +14,7 @@ COMMANDS = (
     "axioms",
     "theorems",
     "bench",
+    "new",
     "reproduce",
     "run",
     "claims",

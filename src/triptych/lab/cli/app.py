@@ -14,6 +14,7 @@ from triptych.lab.cli.env import env
 from triptych.lab.cli.errors import DEBUG, Commands
 from triptych.lab.cli.evidence import export_units, import_units
 from triptych.lab.cli.list import list_all
+from triptych.lab.cli.new import new
 from triptych.lab.cli.renamed import renamed
 from triptych.lab.cli.replay import trace
 from triptych.lab.cli.report import report
@@ -61,6 +62,7 @@ app.command()(report)
 app.command("export")(export_units)
 app.command("import")(import_units)
 app.command("list")(list_all)
+app.command()(new)
 app.command()(axioms)
 app.command()(theorems)
 app.command()(trace)
