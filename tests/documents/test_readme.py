@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks.table import markdown
-from triptych.lab.running.runner import find_studies, run_study
+from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from triptych.core.estimates import Status
 from triptych.lab.cli.app import app
-from triptych.lab.running.runner import load_study
+from triptych.lab.running.discovery import load_study
 from triptych.lab.running.store import Store
 
 DOCS = Path(__file__).parents[2] / "docs"

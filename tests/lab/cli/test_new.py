@@ -13,7 +13,7 @@ from tests.support.command_line import run
 
 from triptych.core.estimates import Status
 from triptych.lab.cli.new import NEXT, TEMPLATES, Kind, content
-from triptych.lab.running.runner import load_study
+from triptych.lab.running.discovery import load_study
 
 KINDS = [kind.value for kind in Kind]
 

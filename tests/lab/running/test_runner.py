@@ -17,10 +17,12 @@ from safetensors.torch import load_file
 from tests.support import toy_studies
 
 from triptych.core.validation import UserError
+from triptych.lab.running.discovery import find_studies, load_study, source_of
+from triptych.lab.running.lock import FolderInUse
 from triptych.lab.running.progress import Bar, Lines, Quiet, duration, progress_on
-from triptych.lab.running.runner import FolderInUse, find_studies, load_study, run_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
-from triptych.lab.running.workbench import WorkBench, derived_seed, source_of
+from triptych.lab.running.workbench import WorkBench, derived_seed
 from triptych.studies.api.study import Scale, unit_text
 
 SMOKE = Scale.SMOKE
@@ -311,7 +313,8 @@ def test_without_ray_the_error_says_what_to_install(store, monkeypatch):
 RAY = """
 import json, sys
 from pathlib import Path
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 toys, folder = sys.argv[1:]

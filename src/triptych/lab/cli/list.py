@@ -13,7 +13,7 @@ def list_all(as_json: Json = False) -> None:
     Example: triptych list
     """
     from triptych.lab.axioms.findings import describe_structures, print_table
-    from triptych.lab.running.runner import find_studies
+    from triptych.lab.running.discovery import find_studies
 
     studies = [
         {

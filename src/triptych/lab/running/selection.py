@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from triptych.core.validation import UserError
 from triptych.lab.results.ledger import Entry, own_entries
-from triptych.lab.running.runner import find_studies, load_study
+from triptych.lab.running.discovery import find_studies, load_study
 from triptych.studies.api.study import AnyStudy
 
 
