@@ -195,7 +195,7 @@ def maps(library):
 
 def server_loads(run):
     """The fork server has just begun to load what workers need."""
-    for child in Path(f"/proc/{run.pid}/item/{run.pid}/children").read_text().split():
+    for child in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split():
         if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
             return "_multiarray_umath" in Path(f"/proc/{child}/maps").read_text()
     return False
