@@ -148,7 +148,7 @@ COMMANDS = (
     "import",
     "list",
     "env",
-    "trace",
+    "replay",
 )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
-from triptych.lab.cli.replay import trace
+from triptych.lab.cli.replay import ReplayCommand, replay, trace
 from triptych.lab.running.interrupts import explain_stop
 
 if TYPE_CHECKING:
@@ -376,7 +376,8 @@ def check(
     raise typer.Exit(int(answer["covered"] is False))
 
 
-app.command()(trace)
+app.command("replay", cls=ReplayCommand)(replay)
+app.command("trace", cls=ReplayCommand, hidden=True)(trace)
 
 
 @app.command()
