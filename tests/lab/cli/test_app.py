@@ -24,7 +24,7 @@ COMMANDS = (
     "import",
     "list",
     "env",
-    "trace",
+    "replay",
 )
 
 
@@ -51,12 +51,16 @@ def test_the_list_of_commands_has_whole_sentences():
     """The short help of a command is cut with "..." when its first sentence is too long."""
     listed = run("--help").stdout.split("Commands:")[1].strip().splitlines()
     cut = {line.split()[0] for line in listed if line.endswith("...")}
-    assert cut <= {"trace"}, "its sentence is too long"
+    assert cut <= {"replay"}, "its sentence is too long"
 
 
 @pytest.mark.parametrize(
     ("old", "new", "mistake"),
-    [("verify", "axioms", "there is no file"), ("check", "theorems", "there is no file")],
+    [
+        ("verify", "axioms", "there is no file"),
+        ("check", "theorems", "there is no file"),
+        ("trace", "replay", "missing"),
+    ],
 )
 def test_an_old_name_works_and_says_the_new_one(old, new, mistake, tmp_path):
     """Same options, same output, same exit code; the hint is on standard error alone."""

@@ -41,8 +41,6 @@ RAY = """
 import json, sys
 from pathlib import Path
 from triptych.lab.running.discovery import load_study
-from triptych.lab.running import fork_server
-from triptych.lab.running.engines import local
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale

@@ -16,7 +16,7 @@ from triptych.lab.cli.evidence import export_units, import_units
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
 from triptych.lab.cli.renamed import renamed
-from triptych.lab.cli.replay import trace
+from triptych.lab.cli.replay import ReplayCommand, replay
 from triptych.lab.cli.report import report
 from triptych.lab.cli.reproduce import reproduce
 from triptych.lab.cli.rows import rows
@@ -65,12 +65,13 @@ app.command("list")(list_all)
 app.command()(new)
 app.command()(axioms)
 app.command()(theorems)
-app.command()(trace)
+app.command(cls=ReplayCommand)(replay)
 app.command()(bench)
 app.command()(env)
 
 renamed(app, "verify", "axioms", axioms)
 renamed(app, "check", "theorems", theorems)
+renamed(app, "trace", "replay", replay, cls=ReplayCommand)
 
 if __name__ == "__main__":
     app()
