@@ -11,9 +11,14 @@ import pytest
 import torch
 from tests.support.command_line import run
 
+from triptych.core.decoders import RecomputingDecoder
 from triptych.core.estimates import Status
+from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.validation import UserError
 from triptych.lab.cli.new import NEXT, TEMPLATES, Kind, content
 from triptych.lab.running.discovery import load_study
+from triptych.structures.uniform import Uniform
+from triptych.verifiers.exact import Rule
 
 KINDS = [kind.value for kind in Kind]
 
@@ -32,8 +37,8 @@ def loaded(file):
 
 
 def follow(printed):
-    """Run the command that `new` prints."""
-    (command,) = re.findall(r"triptych (.*)$", printed, re.MULTILINE)
+    """Run the first command that `new` prints."""
+    command = re.findall(r"triptych (.*)$", printed, re.MULTILINE)[0]
     return run(*command.split())
 
 
@@ -72,6 +77,48 @@ def test_the_new_structure_has_its_worked_value(tmp_path):
     assert "p(0, 0, 1) = 1/2 * 0.9 * 0.1 = 0.045" in text
     chain = loaded(tmp_path / "my_chain.py").MyChain(0.9, vocab_size=2, length=3)
     assert chain.log_prob(torch.tensor([[0, 0, 1]])).item() == pytest.approx(math.log(0.045))
+
+
+def test_the_new_algorithm_has_the_law_of_its_weights(tmp_path):
+    """Two fair bits, V = 1 after a first 0 and 1/4 after a first 1, 1 after both.
+
+    The weights of the first bit are 1/2 and 1/8, so P(first bit is 0) = 4/5; with strength 1/2
+    they are 1/2 and 1/4, and it is 2/3.
+    """
+    run("new", "algorithm", "my_walk")
+    walk = loaded(tmp_path / "my_walk.py")
+    assert walk.ALGORITHM.name == "my_walk"
+
+    class Doubt:
+        def log_value(self, prefix):
+            doubted = (prefix[:, 0] == 1) & (prefix.shape[1] == 1)
+            return torch.where(doubted, 0.25, 1.0).double().log()
+
+    def law(**options):
+        def draw(rng):
+            decoder = RecomputingDecoder(Uniform(2, 2), 1)
+            return walk.sample(decoder, Doubt(), length=2, rng=rng, **options).completions()[0]
+
+        return exact_law(draw).probs
+
+    assert law() == pytest.approx({(0, 0): 0.4, (0, 1): 0.4, (1, 0): 0.1, (1, 1): 0.1})
+    assert law(strength=0.5)[0, 0] == pytest.approx(1 / 3)
+    with pytest.raises(UserError, match="strength is 0; it must be above 0"):
+        law(strength=0)
+
+
+def test_the_new_algorithm_goes_on_where_no_token_has_a_value(tmp_path):
+    run("new", "algorithm", "my_walk")
+    decoder, nothing = RecomputingDecoder(Uniform(2, 3), 4), Rule(lambda x: not x)
+    walked = loaded(tmp_path / "my_walk.py").sample(decoder, nothing, length=3, rng=TorchRng(0))
+    assert walked.complete.all()
+
+
+def test_the_new_algorithm_is_replayed_with_its_option(tmp_path):
+    run("new", "algorithm", "my_walk")
+    done = run("replay", "my_walk.py", "--strength", "2")
+    assert done.exit_code == 0, done.output
+    assert "strength\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}2.0" in Path("replay.html").read_text()
 
 
 def test_the_new_study_is_judged_both_ways(tmp_path):

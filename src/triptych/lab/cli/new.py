@@ -12,11 +12,14 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 class Kind(StrEnum):
     structure = "structure"
+    algorithm = "algorithm"
     study = "study"
 
 
 NEXT = {
     Kind.structure: "Check its axioms:  triptych axioms {file}",
+    Kind.algorithm: "Check its promise:  triptych axioms {file}\n"
+    "See it step by step:  triptych replay {file}",
     Kind.study: "Run and judge it:  triptych run {file} --scale smoke",
 }
 
