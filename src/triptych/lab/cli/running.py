@@ -52,8 +52,8 @@ def run_studies(
     from triptych.lab.running.store import Store
     from triptych.studies.api.study import Scale
 
-    chosen = selection.chosen(names)
-    overrides = selection.assigned(assignments)
+    chosen = selection.choose_studies(names)
+    overrides = selection.parse_assignments(assignments)
     scale = Scale(options.scale.value)
     for each in chosen:  # all mistakes are reported before the first unit runs
         planned(each.study, scale, overrides, options.seeds)

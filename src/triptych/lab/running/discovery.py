@@ -88,8 +88,8 @@ def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise UserError(f"there is no file {path}")
-    told_apart = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:8]
-    name = f"{OWN_FILE}{path.stem}_{told_apart}"
+    digest = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:8]
+    name = f"{OWN_FILE}{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)

@@ -2,8 +2,8 @@
 
 A second run skips every unit that is done. What a unit computes depends on its fields, the study's
 revision and its code alone, so rows are the same for any engine, number of workers and order, and
-after any number of interruptions. Rows that were made before the study's code was edited are never
-used unsaid: a run refuses to go on until it is told to make them anew or to keep them.
+after any number of interruptions. Rows that were made before the study's code was edited are not
+used silently: a run stops until its caller says to make them anew or to keep them.
 """
 
 import dataclasses
@@ -118,7 +118,7 @@ def run_study(
     show = progress or Quiet()
     started = time.monotonic()
     with lock_folder(store.folder):
-        store.reset_running()  # nobody else runs here: these were left by a run that was killed
+        store.reset_running()  # we hold the lock, so a run that was killed left these
         stored = store.plan(study.name, scale, settings, units, study.revision)
         if old_rows == "fresh":
             store.reset(made_by_other_code(stored, code))
@@ -142,10 +142,10 @@ def run_study(
                     events = run_locally(items, count, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
                 made = _Made(device, versions, code)
-                failed, nan = _follow(events, todo, stored, store, show, made)
+                failed, nan = _store_events(events, todo, stored, store, show, made)
         finally:
             show.end()
-            with suppress(StoreError):  # the error that stopped the run is the one to tell
+            with suppress(StoreError):  # the error that stopped the run is raised instead
                 store.reset_running()
     seconds = time.monotonic() - started
     return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older)
@@ -187,7 +187,7 @@ class _Made(NamedTuple):
     code: Code
 
 
-def _follow(
+def _store_events(
     events: Iterator[Event],
     todo: Sequence[StoredUnit],
     stored: Sequence[StoredUnit],
@@ -195,7 +195,7 @@ def _follow(
     show: Progress,
     made: _Made,
 ) -> tuple[int, list[str]]:
-    """Store what the engine tells; how many units failed, and a sentence for each with a nan."""
+    """Store what the engine reports; how many units failed, and a sentence for each with a nan."""
     failed, nan = 0, []
     by_key = {unit.key: unit for unit in todo}
     texts = short_labels([(unit.parameters, unit.seed) for unit in stored])
