@@ -39,6 +39,18 @@ def test_pictures_and_links_are_there(page):
             assert (page.parent / target).exists(), target
 
 
+def test_the_first_commands_of_the_page_work(tmp_path, monkeypatch):
+    """`triptych new study`, and a run of what it wrote."""
+    page = (DOCS / "your-own-study.md").read_text()
+    commands = re.search(r"```sh\n(.*?)^```$", page, re.M | re.S)[1].splitlines()
+    assert [command.split()[1] for command in commands] == ["new", "run"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: None)
+    for command in commands:
+        done = CliRunner().invoke(app, command.split("#")[0].split()[1:])
+        assert done.exit_code == 0, done.output
+
+
 def test_the_study_of_ones_own_does_what_the_page_says(tmp_path, monkeypatch):
     """The file of the page, run at laptop scale: the claim holds, and the page shows its line."""
     page = (DOCS / "your-own-study.md").read_text()
