@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import seconds
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 

@@ -2,6 +2,8 @@
 
 import ast
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,20 +27,23 @@ TABLE = import_table()
 PACKAGES = sorted(path.name for path in SRC.iterdir() if (path / "__init__.py").is_file())
 
 
-def imported_packages(file):
+def imported_modules(file):
+    """The modules of Triptych that a file imports, as ("theory", "masking", "families")."""
     found = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file} has a relative import"
-            names = [node.module or ""]
-            if node.module == "triptych":
-                names = [f"triptych.{alias.name}" for alias in node.names]
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         else:
             continue
-        found |= {name.split(".")[1] for name in names if name.startswith("triptych.")}
-    return found & set(TABLE)
+        found |= {tuple(name.split(".")[1:]) for name in names if name.startswith("triptych.")}
+    return found
+
+
+def imported_packages(file):
+    return {name[0] for name in imported_modules(file)} & set(TABLE)
 
 
 def test_the_table_names_every_package():
@@ -52,6 +57,90 @@ def test_imports_point_one_way(package):
     for file in (SRC / package).rglob("*.py"):
         extra = imported_packages(file) - TABLE[package] - {package}
         assert not extra, f"{file.relative_to(SRC)} imports {sorted(extra)}"
+
+
+SHARED_BY_CHAPTERS = {"theory": {"numerics", "conditions"}, "studies": {"api"}}
+"""What the chapters of a package share; besides, a chapter imports itself alone."""
+
+
+def chapters(package):
+    inside = (path for path in (SRC / package).iterdir() if (path / "__init__.py").is_file())
+    return sorted(path.name for path in inside if path.name not in SHARED_BY_CHAPTERS[package])
+
+
+def imports_of_other_chapters(package, chapter):
+    allowed = {chapter, *SHARED_BY_CHAPTERS[package]}
+    return [
+        f"{file.relative_to(SRC)} imports {'.'.join(name)}"
+        for file in sorted((SRC / package / chapter).rglob("*.py"))
+        for name in sorted(imported_modules(file))
+        if name[0] == package and name[1] not in allowed
+    ]
+
+
+@pytest.mark.parametrize(
+    ("package", "chapter"),
+    [(package, chapter) for package in SHARED_BY_CHAPTERS for chapter in chapters(package)],
+)
+def test_a_chapter_imports_no_other_chapter(package, chapter):
+    assert imports_of_other_chapters(package, chapter) == []
+
+
+@pytest.mark.parametrize("package", SHARED_BY_CHAPTERS)
+def test_what_chapters_share_imports_no_chapter(package):
+    for shared in SHARED_BY_CHAPTERS[package]:
+        place = SRC / package / shared
+        for file in place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]:
+            inside = {name[1] for name in imported_modules(file) if name[0] == package}
+            assert inside <= SHARED_BY_CHAPTERS[package], file
+
+
+def test_a_study_imports_what_its_chapter_shares_and_no_other_study():
+    found = []
+    for chapter in chapters("studies"):
+        for file in sorted((SRC / "studies" / chapter).rglob("*.py")):
+            own = file.relative_to(SRC / "studies" / chapter).parts[0].removesuffix(".py")
+            for name in sorted(imported_modules(file)):
+                if name[:2] == ("studies", chapter) and name[2] not in {own, "shared"}:
+                    found.append(f"{file.relative_to(SRC)} imports {'.'.join(name)}")
+    assert found == []
+
+
+WITHOUT = """
+import importlib, pkgutil, sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"typer", "rich", "matplotlib", "jinja2"}:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Missing())
+for package in sys.argv[1:]:
+    module = importlib.import_module(f"triptych.{package}")
+    for info in pkgutil.walk_packages(module.__path__, f"triptych.{package}."):
+        importlib.import_module(info.name)
+        print(info.name)
+"""
+
+
+def imported_without_the_labs_libraries(*packages):
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", WITHOUT, *packages], capture_output=True, text=True
+    )
+
+
+def test_the_library_needs_none_of_the_labs_libraries():
+    """Every module of these packages is imported where typer, rich, ... are not installed."""
+    packages = ["core", "structures", "models", "inference", "verifiers"]
+    done = imported_without_the_labs_libraries(*packages)
+    assert done.returncode == 0, done.stderr
+    files = [file for package in packages for file in (SRC / package).rglob("*.py")]
+    assert len(done.stdout.splitlines()) == len(files) - len(packages), "each module but the roots"
+
+
+def test_the_blocked_libraries_are_missed_by_the_lab():
+    done = imported_without_the_labs_libraries("lab")
+    assert "No module named 'rich'" in done.stderr
 
 
 FILES = sorted(SRC.rglob("*.py"))

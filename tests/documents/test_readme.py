@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from benchmarks.table import markdown
-from triptych.lab.running.runner import find_studies, run_study
+from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 
@@ -33,7 +34,7 @@ def test_python_blocks_run_in_order():
 # All studies at once take a minute, and so do all examples; each study runs at smoke scale in
 # test_studies, each example in test_structure_laws and test_sampler_laws; a report is drawn in
 # test_report and test_evidence.
-LONG = ("triptych verify", "triptych report")
+LONG = ("triptych axioms", "triptych report")
 COMMANDS = [
     pytest.param(
         command,

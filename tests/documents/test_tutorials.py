@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from triptych.core.estimates import Status
 from triptych.lab.cli.app import app
-from triptych.lab.running.runner import load_study
+from triptych.lab.running.discovery import load_study
 from triptych.lab.running.store import Store
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -37,6 +37,18 @@ def test_pictures_and_links_are_there(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), target
+
+
+def test_the_first_commands_of_the_page_work(tmp_path, monkeypatch):
+    """`triptych new study`, and a run of what it wrote."""
+    page = (DOCS / "your-own-study.md").read_text()
+    commands = re.search(r"```sh\n(.*?)^```$", page, re.M | re.S)[1].splitlines()
+    assert [command.split()[1] for command in commands] == ["new", "run"]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: None)
+    for command in commands:
+        done = CliRunner().invoke(app, command.split("#")[0].split()[1:])
+        assert done.exit_code == 0, done.output
 
 
 def test_the_study_of_ones_own_does_what_the_page_says(tmp_path, monkeypatch):

@@ -13,10 +13,11 @@ import pytest
 from tests.support import toy_studies
 
 from triptych.core.validation import UserError
-from triptych.lab.running import engines
+from triptych.lab.running.database import StoreError
+from triptych.lab.running.engines import local
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
-from triptych.lab.running.store import FILE, Store, StoreError
+from triptych.lab.running.store import FILE, Store
 from triptych.studies.api.study import Scale
 
 SMOKE = Scale.SMOKE
@@ -25,7 +26,8 @@ TOYS = Path(toy_studies.__file__)
 RUN = """
 import json, sys, time
 from pathlib import Path
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 if __name__ == "__main__":
@@ -117,12 +119,14 @@ def expected_rows(folder, study, **options):
 KILLER = """
 import os, random, signal, sys, time
 from pathlib import Path
-from triptych.lab.running import engines
-from triptych.lab.running.runner import FolderInUse, load_study, run_study
+from triptych.lab.running.engines import local
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.lock import FolderInUse
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 
-engines.START_METHOD = "fork"
+local.START_METHOD = "fork"
 study, root, kills = load_study(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
 moments = random.Random(20)
 
@@ -282,7 +286,7 @@ def test_a_disk_that_fills_during_a_run(tmp_path):
 
 def test_workers_that_cannot_start(tmp_path, monkeypatch):
     """Each of them would consume a unit: the run stops and says what to look for."""
-    monkeypatch.setattr(engines, "_worker_main", len)  # len(connection) raises in the worker
+    monkeypatch.setattr(local, "_worker_main", len)  # len(connection) raises in the worker
     with Store.open(tmp_path) as store:
         with pytest.raises(UserError, match="cannot start .*if __name__ == '__main__'"):
             run_study(toy_studies.STUDY, SMOKE, store=store, workers=2)

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 from tests.support import toy_studies
 
-from triptych.lab.running import engines
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.engines import ray as ray_engine
 from triptych.lab.running.progress import Quiet
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def errors():
-    return engines._import_ray().exceptions
+    return ray_engine._import_ray().exceptions
 
 
 # What Ray raises when the unit is not to blame, and when nothing but the unit or the setup is.
@@ -79,7 +80,7 @@ class OneMachine:
         return lambda function: Function
 
     def stream(self, item, error):
-        for ended in engines.begin_and_run(item):
+        for ended in ray_engine.begin_and_run(item):
             lost = error is not None and (ended is not None or not self.late)
             if lost:
                 time.sleep(self.seconds)
@@ -110,7 +111,7 @@ class Names(Quiet):
 
 def run_with(folder, monkeypatch, losses, *, late):
     cluster, progress = OneMachine(losses, late=late), Names()
-    monkeypatch.setattr(engines, "_import_ray", lambda: cluster)
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: cluster)
     with Store.open(folder) as store:
         summary = run_study(
             toy_studies.STUDY, SMOKE, store=store, engine="ray", progress=progress, workers=2
@@ -126,10 +127,10 @@ def run_with(folder, monkeypatch, losses, *, late):
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("kind", LOST)
 def test_a_lost_unit_runs_again(tmp_path, monkeypatch, kind, late):
-    losses = [LOST[kind]() for _ in range(engines.MAX_ATTEMPTS - 1)]
+    losses = [LOST[kind]() for _ in range(ray_engine.MAX_ATTEMPTS - 1)]
     summary, units, attempts = run_with(tmp_path / "ray", monkeypatch, losses, late=late)
     assert summary[:3] == (6, 0, 0)
-    assert attempts.count(units[0].key) == engines.MAX_ATTEMPTS == 3
+    assert attempts.count(units[0].key) == ray_engine.MAX_ATTEMPTS == 3
     assert attempts[-1] == units[0].key, "after those that wait already"
     with Store.open(tmp_path / "expected") as store:
         run_study(toy_studies.STUDY, SMOKE, store=store, workers=0)
@@ -161,7 +162,7 @@ def test_the_limit_holds_for_each_attempt(tmp_path, monkeypatch):
     """The time of an attempt that was lost does not count: nothing is cancelled."""
     cluster = OneMachine([LOST["node gone"]()], late=True)
     cluster.seconds = 0.3
-    monkeypatch.setattr(engines, "_import_ray", lambda: cluster)
+    monkeypatch.setattr(ray_engine, "_import_ray", lambda: cluster)
     with Store.open(tmp_path) as store:
         summary = run_study(
             toy_studies.STUDY, SMOKE, store=store, engine="ray", workers=2, limit_s=0.2
@@ -214,7 +215,8 @@ from pathlib import Path
 import ray
 from ray.cluster_utils import Cluster
 from triptych.lab.running.progress import Quiet
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 

@@ -12,7 +12,8 @@ from triptych.core.estimates import Status
 from triptych.core.validation import UserError
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
-from triptych.lab.running.runner import find_studies, run_study, units_of
+from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.runner import run_study, units_of
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Rows, Scale, Settings, override
 

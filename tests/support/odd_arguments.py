@@ -14,6 +14,7 @@ from triptych.core.randomness import Law, TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
 from triptych.inference.chains.spins import SpinGibbs
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.generation import Costs, Generation
 from triptych.inference.guided.visited import VisitedTree
 from triptych.structures.brackets.dyck import Dyck
@@ -52,6 +53,12 @@ RULES = {"S": {("S", "S"): 0.3, "a": 0.7}}
 
 def decoder() -> RecomputingDecoder:
     return RecomputingDecoder(BITS, 2)
+
+
+def own_sample(decoder: Any, verifier: Any, *, depth: int, length: int, rng: Any) -> None: ...
+
+
+DEPTH = Option("depth", int, 2, "how deep")
 
 
 def guided() -> Kwargs:
@@ -113,6 +120,8 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Topics": lambda: Topics(3, 2, 2, 4),
     "LDA": lambda: LDA(2, 1, 0.1, 2, 3),
     "Posteriors": lambda: MemoryHMM.random(2, 2, 1, 2, 3, seed=0).posteriors(ROWS, HIDDEN),
+    "Algorithm": lambda: Algorithm("own", "Own", own_sample, (DEPTH,)),
+    "Option": lambda: DEPTH,
     "Costs": lambda: Costs.empty(2, torch.device("cpu")),
     "Result": lambda: run().result(),
     "Generation": run,
@@ -402,6 +411,21 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "prefix": torch.tensor([[0, 1]])
     },
     "structures.uniform.Uniform": lambda: {"vocab_size": 2, "length": 3},
+    "inference.algorithm.Algorithm": lambda: {
+        "name": "own",
+        "title": "Own",
+        "sample": own_sample,
+        "options": (DEPTH,),
+    },
+    "inference.algorithm.Algorithm.parse": lambda: {"changes": ["depth=3"]},
+    "inference.algorithm.Algorithm.settings": lambda: {"given": {"depth": 3}},
+    "inference.algorithm.Option": lambda: {
+        "name": "depth",
+        "type": int,
+        "default": 2,
+        "meaning": "how deep",
+    },
+    "inference.algorithm.Option.parse": lambda: {"text": "3"},
     "inference.ancestral.sample": guided,
     "inference.backtracking.sample": lambda: guided() | {"quota": 2, "stride": 1},
     "inference.backtracking.law": lambda: {

@@ -4,26 +4,27 @@ import torch
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.streams import hashed_uniform
-from triptych.inference.guided import (
-    ancestral,
-    backtracking,
-    best_of_n,
-    blocks,
-    particles,
-    rejection,
-    tokenwise,
-)
+from triptych.inference.guided.algorithm import algorithms
+
+RECORDS = algorithms()
+
+_OPTIONS = {  # what the tests run: a label, the algorithm, and small numbers that show most of it
+    "ancestral": ("ancestral", {}),
+    "backtracking": ("backtracking", {"quota": 2, "stride": 2}),
+    "rejection": ("rejection", {"attempts": 3, "threshold": 0.7}),
+    "tokenwise threshold": ("tokenwise", {"threshold": 0.4, "tries": 3}),
+    "tokenwise value": ("tokenwise", {"accept": "value", "tries": 6}),
+    "best of n": ("best_of_n", {"n": 3}),
+    "blocks": ("blocks", {"block": 2, "n": 3}),
+    "particles": ("particles", {"n": 3, "ess": 0.8}),
+    "particles, always": ("particles", {"n": 3, "ess": 1.0}),
+    "vgb": ("vgb", {"steps": 60}),
+}
+_NEW = RECORDS.keys() - {name for name, _ in _OPTIONS.values()}  # as their records have them
 
 ALGORITHMS = {
-    "ancestral": (ancestral.sample, {}),
-    "backtracking": (backtracking.sample, {"quota": 2, "stride": 2}),
-    "rejection": (rejection.sample, {"attempts": 3, "threshold": 0.7}),
-    "tokenwise threshold": (tokenwise.sample, {"threshold": 0.4, "tries": 3}),
-    "tokenwise value": (tokenwise.sample, {"accept": "value", "tries": 6}),
-    "best of n": (best_of_n.sample, {"n": 3}),
-    "blocks": (blocks.sample, {"block": 2, "n": 3}),
-    "particles": (particles.sample, {"n": 3, "ess": 0.8}),
-    "particles, always": (particles.sample, {"n": 3, "ess": 1.0}),
+    **{label: (RECORDS[name].sample, options) for label, (name, options) in _OPTIONS.items()},
+    **{name: (RECORDS[name].sample, RECORDS[name].settings()) for name in sorted(_NEW)},
 }
 
 

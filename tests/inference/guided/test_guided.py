@@ -45,6 +45,8 @@ def test_a_row_in_a_batch_does_what_it_does_alone(name, verifier):
             assert together.complete[row] == alone.complete[0]
             assert ledger_of(together)[row] == ledger_of(alone)[0]
             for key, value in alone.notes.items():
+                if key == "visited":  # of all rows together
+                    continue
                 torch.testing.assert_close(together.notes[key][row], value[0], rtol=1e-12, atol=0)
             events = [event._replace(row=0) for event in together.trace if event.row == row]
             assert events == list(alone.trace)

@@ -35,7 +35,7 @@ from triptych.structures.uniform import Uniform
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
-EVERY = {**ALGORITHMS, "vgb": (vgb.sample, {"steps": 40})}
+EVERY = ALGORITHMS
 INF, NAN = math.inf, math.nan
 
 

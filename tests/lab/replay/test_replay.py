@@ -16,10 +16,11 @@ from typer.testing import CliRunner
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.randomness import TorchRng
 from triptych.inference.guided import backtracking, vgb
+from triptych.inference.guided.algorithm import algorithms
 from triptych.inference.guided.generation import Costs, Event, Result
 from triptych.lab.cli.app import app
 from triptych.lab.replay import demonstrations
-from triptych.lab.replay.demonstrations import ALGORITHMS, TASKS, demonstration
+from triptych.lab.replay.demonstrations import TASKS, demonstration
 from triptych.lab.replay.page import render_trace, trace_data, write_trace
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets
@@ -28,6 +29,7 @@ from triptych.verifiers.exact import Rule
 
 EVIL = "</script><script>document.title='broken'</script> & \"q\" <b>"
 VOID = {"meta", "input"}
+ALGORITHMS = algorithms()
 
 
 def result_of(events, tokens=((0,),), start=0, generated=0, erased=0):
@@ -296,7 +298,7 @@ def test_the_verdict_may_be_a_tensor():
 
 
 def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "new" / "trace.html"
+    path = tmp_path / "new" / "replay.html"
     assert write_trace(result_of(STORY), str(path), title="one") == path
     before = path.read_text("utf-8")
     assert before == render_trace(result_of(STORY), title="one")
@@ -308,7 +310,7 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         write_trace(result_of(STORY), path, title="two")
     assert path.read_text("utf-8") == before
-    assert [file.name for file in path.parent.iterdir()] == ["trace.html"]
+    assert [file.name for file in path.parent.iterdir()] == ["replay.html"]
 
 
 # ---------------------------------------------------------------------- the tasks
@@ -391,11 +393,11 @@ def test_a_row_is_the_same_alone_and_among_others():
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["trace", *arguments])
+    return CliRunner().invoke(app, ["replay", *arguments])
 
 
 def test_the_command_writes_a_page_and_a_summary(tmp_path):
-    out = tmp_path / "deep" / "trace.html"
+    out = tmp_path / "deep" / "replay.html"
     done = run("--prompt", "([", "--rows", "2", "--out", str(out))
     assert done.exit_code == 0, done.output
     lines = done.stdout.splitlines()
@@ -408,7 +410,7 @@ def test_the_command_writes_a_page_and_a_summary(tmp_path):
         assert f"{row['totals']['erased']} erased" in line
         assert row["prompt"] == [2, 0]
         assert row["correct"] is balanced(text)
-    assert "Example: triptych trace" in run("--help").stdout
+    assert "Example: triptych replay" in run("--help").stdout
 
 
 def balanced(text):
@@ -418,8 +420,8 @@ def balanced(text):
 
 
 def test_the_default_replay_backtracks_and_comes_out_right(tmp_path):
-    done = run("--out", str(tmp_path / "trace.html"))
-    (row,) = embedded((tmp_path / "trace.html").read_text("utf-8"))["rows"]
+    done = run("--out", str(tmp_path / "replay.html"))
+    (row,) = embedded((tmp_path / "replay.html").read_text("utf-8"))["rows"]
     assert row["correct"] is True
     assert [event[0] for event in row["events"]].count("backtrack") >= 2
     assert " correct; " in done.stdout
@@ -427,7 +429,7 @@ def test_the_default_replay_backtracks_and_comes_out_right(tmp_path):
 
 def test_a_row_that_is_given_up(tmp_path):
     arguments = ("tokenwise", "--task", "parity", "--tries", "3", "--seed", "1")
-    done = run(*arguments, "--out", str(tmp_path / "trace.html"))
+    done = run(*arguments, "--out", str(tmp_path / "replay.html"))
     assert done.exit_code == 0
     assert "  not finished; " in done.stdout
 
@@ -451,7 +453,7 @@ def test_a_row_that_is_given_up(tmp_path):
     ],
 )
 def test_mistakes_are_one_sentence(arguments, sentence, tmp_path):
-    out = tmp_path / "trace.html"
+    out = tmp_path / "replay.html"
     done = run(*arguments, "--out", str(out))
     assert done.exit_code == 2
     assert sentence in done.stderr
@@ -460,8 +462,95 @@ def test_mistakes_are_one_sentence(arguments, sentence, tmp_path):
     assert not out.exists()
 
 
+def test_every_option_of_every_record_is_an_option_of_the_command(tmp_path):
+    shown = run("--help").stdout
+    for record in ALGORITHMS.values():
+        assert record.name in shown
+        for option in record.options:
+            assert option.flag in shown
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        ("--quota", "2", "--stride=3", "--no-redo-argmax"),
+        ("--set", "quota=2", "--set", "stride=3", "--set", "redo_argmax=no"),
+        ("--stride", "9", "--set", "stride=3", "--quota=2", "--redo_argmax=false"),
+    ],
+)
+def test_options_may_be_written_in_two_ways(written, tmp_path):
+    out = tmp_path / "replay.html"
+    assert run(*written, "--seed", "3", "--out", str(out)).exit_code == 0
+    demo = demonstration("dyck", seed=3)
+    options = {"quota": 2, "stride": 3, "redo_argmax": False}
+    result = demonstrations.generate("backtracking", demo, demo.verifier, seed=3, options=options)
+    data = embedded(out.read_text("utf-8"))
+    assert rebuilt(data) == list(result.trace)
+    settings = "quota = 2, stride = 3, redo_argmax = False".replace(
+        " = ", "\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}"
+    )
+    assert settings in out.read_text("utf-8")
+
+
+def test_an_option_without_its_value():
+    done = run("--quota")
+    assert done.exit_code == 2
+    assert "--quota needs a value" in done.stderr
+
+
+OWN = """
+from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.generation import Generation
+
+
+def sample(decoder, verifier, *, length, zeros=1, record=False, rng):
+    \"\"\"`zeros` times token 0, then draws.\"\"\"
+    run = Generation(decoder, verifier, rng, length, record=record)
+    while len(rows := run.open_rows()):
+        if int(run.decoder.lengths[0]) < zeros:
+            run.put(rows * 0, rows, "argmax")
+        else:
+            run.draw(rows)
+    return run.result()
+
+
+ALGORITHM = Algorithm(
+    "zeros_first", "Zeros first", sample, (Option("zeros", int, 2, "how many"),), promise="none"
+)
+"""
+
+
+def test_an_algorithm_of_ones_own(tmp_path):
+    """`--zeros` is an option of that file alone; the default is its demonstration's."""
+    file, out = tmp_path / "mine.py", tmp_path / "replay.html"
+    file.write_text(OWN)
+    for written, zeros in ((), 2), (("--zeros", "3"), 3):
+        done = run(str(file), "--task", "some-zero", *written, "--out", str(out))
+        assert done.exit_code == 0, done.output
+        (row,) = embedded(out.read_text("utf-8"))["rows"]
+        assert [event[0] for event in row["events"]] == ["argmax"] * zeros + ["draw"] * (8 - zeros)
+        assert row["final"][:zeros] == [0] * zeros
+        assert "Zeros first: strings with a 0" in out.read_text("utf-8")
+    assert "--zeros <int>" in run(str(file), "--help").stdout
+    assert "--attempts" not in run(str(file), "--help").stdout
+    (tmp_path / "empty.py").write_text("")
+    assert "has no record of an algorithm" in run(str(tmp_path / "empty.py")).stderr
+    assert "there is no file" in run(str(tmp_path / "none.py")).stderr
+
+
+def test_the_old_name_of_the_command_works_and_gives_a_hint(tmp_path):
+    out = tmp_path / "replay.html"
+    done = CliRunner().invoke(app, ["trace", "vgb", "--steps", "40", "--out", str(out)])
+    assert done.exit_code == 0
+    assert done.stderr == "triptych: `triptych trace` is now `triptych replay`\n"
+    assert out.exists()
+    listed = [line.split()[:1] for line in CliRunner().invoke(app, ["--help"]).stdout.splitlines()]
+    assert ["replay"] in listed
+    assert ["trace"] not in listed
+
+
 def test_names_may_be_written_with_hyphens(tmp_path):
-    done = run("best-of-n", "--task", "some_zero", "--out", str(tmp_path / "trace.html"))
+    done = run("best-of-n", "--task", "some_zero", "--out", str(tmp_path / "replay.html"))
     assert done.exit_code == 0, done.stderr
 
 
@@ -548,7 +637,7 @@ def test_a_step_is_shown_with_its_tokens_numbers_and_tree(tmp_path):
     events = [event._replace(prompt=1) for event in events]
     result = result_of(events, tokens=((2, 0),), start=1, generated=3, erased=2)
     names = ["<a>", EVIL, "p"]
-    path = write_trace(result, tmp_path / "trace.html", names=names, correct=[False])
+    path = write_trace(result, tmp_path / "replay.html", names=names, correct=[False])
     shown = opened(path, tmp_path, "step=4")
     assert shown.tokens == [["prompt", "p"], ["struck", EVIL.replace(" ", "␣")], ["struck", "<a>"]]
     assert shown["happened"] == "Step 4: erased 2 tokens"
@@ -565,7 +654,7 @@ def test_a_step_is_shown_with_its_tokens_numbers_and_tree(tmp_path):
 
 @in_a_browser
 def test_an_erased_prompt_is_shown_as_unknown(tmp_path):
-    path = write_trace(into_the_prompt(), tmp_path / "trace.html")
+    path = write_trace(into_the_prompt(), tmp_path / "replay.html")
     shown = opened(path, tmp_path, "step=0")
     assert shown.tokens == [["prompt", "5"], ["prompt", "?"]]
     assert "erased the last token of its prompt" in shown["remark"]
@@ -589,7 +678,7 @@ KEYS = """<pre id="log"></pre><script>
 @in_a_browser
 def test_keys_step_and_play(tmp_path):
     """STORY shows 1, 2, 2, 2, 3 nodes at steps 0 to 4, forwards and backwards; Space plays on."""
-    path = tmp_path / "trace.html"
+    path = tmp_path / "replay.html"
     page = render_trace(result_of(STORY, generated=2, erased=1))
     path.write_text(page.replace("</body>", KEYS + "</body>"), "utf-8")
     shown = opened(path, tmp_path, "step=2")
@@ -605,7 +694,7 @@ def test_a_long_walk_is_drawn_near_the_row_and_stays_are_one_step(tmp_path):
     result = vgb.sample(
         decoder, value, length=12, steps=400, returns="last", record=True, rng=TorchRng(0)
     )
-    path = write_trace(result, tmp_path / "trace.html")
+    path = write_trace(result, tmp_path / "replay.html")
     shown = opened(path, tmp_path, "row=1&step=last")
     mine = [event for event in result.trace if event.row == 1]
     steps = sum(

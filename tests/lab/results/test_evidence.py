@@ -15,7 +15,9 @@ from triptych.lab.results import gathering as results
 from triptych.lab.results.judgement import Finding, StudyRun, judge_ledger
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
-from triptych.lab.running.runner import FolderInUse, find_studies, run_study, sole_run
+from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.lock import FolderInUse, lock_folder
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import Store
 from triptych.studies.api.decide import decide, exactly
@@ -253,7 +255,7 @@ def test_a_unit_that_failed_is_replaced_by_a_kept_one(file, tmp_path):
 def test_import_waits_for_no_run(file, tmp_path):
     here = tmp_path / "here"
     Store.open(here).close()
-    with sole_run(here), pytest.raises(FolderInUse, match="another run is using this folder"):
+    with lock_folder(here), pytest.raises(FolderInUse, match="another run is using this folder"):
         bring_in(here, file)
 
 

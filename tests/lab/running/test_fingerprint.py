@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from triptych.lab.cli.app import app
 from triptych.lab.running import fingerprint as code
-from triptych.lab.running.runner import EditedStudy, find_studies, load_study, run_study
+from triptych.lab.running.discovery import find_studies, load_study
+from triptych.lab.running.runner import EditedStudy, run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 
@@ -81,7 +82,7 @@ def folder(tmp_path, monkeypatch):
 def fingerprint_in_a_new_process(folder: Path) -> str:
     """As the next command sees it: nothing is imported yet."""
     script = (
-        "import sys; from triptych.lab.running.runner import load_study; "
+        "import sys; from triptych.lab.running.discovery import load_study; "
         "from triptych.lab.running.fingerprint import fingerprint; "
         "print(fingerprint(load_study(sys.argv[1])))"
     )

@@ -13,9 +13,10 @@ from pathlib import Path
 import pytest
 
 from triptych.core.validation import UserError
-from triptych.lab.running import engines
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.engines import local
 from triptych.lab.running.interrupts import HeldInterrupts, end_at_once, explain_stop
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import FILE, Store
 from triptych.studies.api.study import Scale
 
@@ -79,7 +80,7 @@ from pathlib import Path
 from triptych.__main__ import main
 from triptych.lab.cli import app as cli
 from triptych.lab.results import judgement, report
-from triptych.lab.running.runner import find_studies
+from triptych.lab.running.discovery import find_studies
 
 find_studies()
 study, root, (moments, units) = sys.argv[1], Path(sys.argv[2]), map(int, sys.argv[3:])
@@ -194,7 +195,7 @@ def maps(library):
 
 def server_loads(run):
     """The fork server has just begun to load what workers need."""
-    for child in Path(f"/proc/{run.pid}/item/{run.pid}/children").read_text().split():
+    for child in Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split():
         if b"forkserver" in Path(f"/proc/{child}/cmdline").read_bytes():
             return "_multiarray_umath" in Path(f"/proc/{child}/maps").read_text()
     return False
@@ -240,15 +241,16 @@ def test_ctrl_c_in_every_part_of_the_program(tmp_path, study_file, reached):
 
 PROBED = """
 import sys
-from triptych.lab.running import engines
-from triptych.lab.running.runner import load_study, run_study
+from triptych.lab.running.engines import local
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 from pathlib import Path
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
-    engines.PRELOADED = ["before", *engines.PRELOADED, "after"]
+    local.PRELOADED = ["before", *local.PRELOADED, "after"]
     with Store.open(folder / "run") as store:
         run_study(load_study(folder / "slowly.py"), Scale.SMOKE, store=store, workers=1)
 """
@@ -428,9 +430,9 @@ def test_a_fork_server_that_dies_at_its_start(tmp_path, study_file, monkeypatch)
         starts.append(context)
         raise EOFError("unexpected EOF")
 
-    monkeypatch.setattr(engines, "_start_worker", start)
+    monkeypatch.setattr(local, "_start_worker", start)
     with Store.open(tmp_path / "run") as store:
         with pytest.raises(UserError, match="cannot start .*unexpected EOF"):
             run_study(load_study(study_file), Scale.SMOKE, store=store, workers=2)
         assert {unit.status for unit in store.units("slowly", Scale.SMOKE)} == {"pending"}
-    assert len(starts) == engines.MAX_FAILED_STARTS == 3
+    assert len(starts) == local.MAX_FAILED_STARTS == 3

@@ -10,8 +10,9 @@ import pytest
 from tests.support.toy_studies import ToySettings
 
 from triptych.core.validation import UserError
+from triptych.lab.running.database import SCHEMA, StoreError
 from triptych.lab.running.fingerprint import Code
-from triptych.lab.running.store import FILE, SCHEMA, PlannedUnit, Store, StoreError
+from triptych.lab.running.store import FILE, PlannedUnit, Store
 from triptych.studies.api.study import Scale, unit_key
 
 STUDY, SCALE = "toy/plain", Scale.SMOKE
@@ -37,7 +38,7 @@ def plan(store, units=UNITS, settings=None):
 
 
 def run(store, unit, rows=ROWS):
-    store.claim(unit, "cpu", {"torch": "2"}, CODE)
+    store.start(unit, "cpu", {"torch": "2"}, CODE)
     store.finish(unit, rows, 1.5)
 
 
@@ -49,10 +50,10 @@ def test_a_unit_goes_from_pending_over_running_to_done(store):
     first, second, third = plan(store)
     assert (first.status, first.parameters, first.seed) == ("pending", {"number": 0}, 7)
     assert first.key == UNITS[0].key
-    store.claim(first, "cpu", {"torch": "2"}, CODE)
+    store.start(first, "cpu", {"torch": "2"}, CODE)
     assert statuses(store) == ["running", "pending", "pending"]
     store.finish(first, ROWS, 1.5)
-    store.claim(second, "cpu", {}, CODE)
+    store.start(second, "cpu", {}, CODE)
     store.fail(second, "it broke", 0.5)
     done, failed, pending = store.units(STUDY, SCALE)
     assert (done.status, done.seconds, done.device, done.versions, done.rows) == (
@@ -184,15 +185,15 @@ def test_a_unit_cannot_be_finished_twice(store):
     run(store, unit)
     with pytest.raises(StoreError, match="cannot be ended, it is not running"):
         store.finish(unit, ROWS, 1.0)
-    with pytest.raises(StoreError, match="cannot be claimed"):
-        store.claim(unit, "cpu", {}, CODE)
+    with pytest.raises(StoreError, match="cannot be started"):
+        store.start(unit, "cpu", {}, CODE)
     assert store.rows(STUDY, SCALE) == ROWS
 
 
 def test_rows_and_status_are_written_together(store, monkeypatch):
     """The row of the second number is refused by the disk: then the unit is not done either."""
     unit = plan(store)[0]
-    store.claim(unit, "cpu", {}, CODE)
+    store.start(unit, "cpu", {}, CODE)
     store._db.execute(
         "CREATE TRIGGER t BEFORE INSERT ON rows WHEN NEW.number = 1 "
         "BEGIN SELECT RAISE(ABORT, 'no'); END"
@@ -206,15 +207,15 @@ def test_rows_and_status_are_written_together(store, monkeypatch):
 def test_release_makes_running_units_pending(store):
     first, second, _ = plan(store)
     run(store, first)
-    store.claim(second, "cpu", {}, CODE)
-    assert store.release() == 1
+    store.start(second, "cpu", {}, CODE)
+    assert store.reset_running() == 1
     assert statuses(store) == ["done", "pending", "pending"]
 
 
 def test_a_full_disk_is_a_sentence_and_loses_nothing(store):
     first, second, _ = plan(store)
     run(store, first)
-    store.claim(second, "cpu", {}, CODE)
+    store.start(second, "cpu", {}, CODE)
     (pages,) = store._db.execute("PRAGMA page_count").fetchone()
     store._db.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StoreError, match="is full: free some space and run the same command again"):
@@ -316,7 +317,7 @@ def test_reading_alone_never_writes(tmp_path):
     with Store.read(tmp_path) as reader:
         assert reader.rows(STUDY, SCALE) == ROWS
         with pytest.raises(StoreError, match="choose a folder that you may write to"):
-            reader.release()
+            reader.reset_running()
 
 
 def test_the_file_is_what_it_says(store):

@@ -1,4 +1,4 @@
-"""`triptych check`: which theorem covers a model and a task of one's own, and what it prints."""
+"""`triptych theorems`: which theorem covers a model and a task of one's own, and what it prints."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ TWO_STATES = {
 
 
 def run(*arguments):
-    return CliRunner().invoke(app, ["check", *map(str, arguments)])
+    return CliRunner().invoke(app, ["theorems", *map(str, arguments)])
 
 
 def example(name):
@@ -143,7 +143,7 @@ def _possible(length):
 
 
 def test_memory_by_hand(told):
-    """docs/check.md: x = (2, 0) has G_2 = (7/12, 5/12, 0) after the prompt, and the head 5/12."""
+    """docs/theorems.md: x = (2, 0) has G_2 = (7/12, 5/12, 0) after the prompt, the head 5/12."""
     answer, code = told(example("memory_hmm.json"), example("memory_task.json"))
     assert code == 0
     assert the(answer, "4.3")["applies"] is False
@@ -646,7 +646,7 @@ FOUND = {
 def test_the_json_has_the_keys_of_the_docs(told, kind, with_task):
     task = example(f"{kind.split('_')[0]}_task.json") if with_task else None
     answer, _ = told(example(f"{kind}.json"), task)
-    page = (ROOT / "docs" / "check.md").read_text().split("## JSON")[1]
+    page = (ROOT / "docs" / "theorems.md").read_text().split("## JSON")[1]
     assert list(answer) == ["model", "task", "covered", "theorems"]
     assert with_task == (answer["task"] is not None)
     sizes = ["states"] if kind == "hmm" else ["values", "cells", "syntax"]
@@ -672,8 +672,8 @@ def without_rounding(text):
 
 def test_the_docs_show_what_is_printed(monkeypatch):
     monkeypatch.chdir(ROOT)
-    page = (ROOT / "docs" / "check.md").read_text()
-    commands = re.findall(r"^triptych check (.*)$", page, re.MULTILINE)
+    page = (ROOT / "docs" / "theorems.md").read_text()
+    commands = re.findall(r"^triptych theorems (.*)$", page, re.MULTILINE)
     outputs = re.findall(r"^```text\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert len(commands) == len(outputs) == 2
     for command, shown in zip(commands, outputs, strict=True):
@@ -706,5 +706,5 @@ def test_long_vectors_are_cut(files):
 
 def test_help_says_what_the_exit_codes_mean():
     text = " ".join(run("--help").stdout.split())
-    assert "Exit code 1 when a task is given and no theorem covers it" in text
-    assert "docs/check.md" in text
+    assert "Exit code 1 means that a task is given and no theorem covers it" in text
+    assert "docs/theorems.md" in text

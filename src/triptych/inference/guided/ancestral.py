@@ -10,6 +10,7 @@ from triptych.core.protocols import Decoder, Rng, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count
+from triptych.inference.guided.algorithm import Algorithm
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.transforms import Transform, nucleus
 
@@ -29,6 +30,14 @@ def sample(
     while len(rows := run.open_rows()):
         run.draw(rows)
     return run.result()
+
+
+ALGORITHM = Algorithm(
+    "ancestral",
+    "Ancestral sampling",
+    sample,
+    promise="the model's own law; the verifier is never asked",
+)
 
 
 def examples() -> dict[str, OneShot]:

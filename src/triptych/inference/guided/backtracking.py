@@ -24,6 +24,7 @@ from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, Number, as_end_token, as_flag, as_size, check_can
 from triptych.inference.answers import probs_after, value_of
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.options import as_limit, log_threshold, path_counter
 from triptych.inference.guided.transforms import Transform
@@ -87,6 +88,23 @@ def sample(
         run.erase((ends - floor[refused]).clamp(max=stride), refused, "backtrack")
         run.notes["erased_prompt"] = prompt - run.start
     return run.result()
+
+
+ALGORITHM = Algorithm(
+    "backtracking",
+    "Tokenwise rejection with backtracking",
+    sample,
+    options=(
+        Option("quota", int, 4, "how often a row may erase"),
+        Option("stride", int, 4, "how many tokens it erases at a time"),
+        Option("redo_argmax", bool, True, "take the likeliest tokens where some were erased"),
+        Option("verify_redone", bool, False, "ask the verifier about those tokens too"),
+        Option("threshold", float, 0.5, "a prefix with V below it is refused"),
+        Option("into_prompt", int, 0, "how many tokens of its prompt a row may erase"),
+    ),
+    promise="at most quota * stride tokens of a row are erased; its law has no formula, and `law` "
+    "computes it",
+)
 
 
 def law(

@@ -18,6 +18,7 @@ from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, Numbers, UserError, as_count, as_floats
 from triptych.inference.answers import values_of
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.options import as_copies, check_table
 from triptych.inference.guided.transforms import Transform
@@ -55,6 +56,15 @@ def sample(
     run.adopt(candidates, best, run.every_row(), values)
     run.notes["log_value"] = values
     return run.result()
+
+
+ALGORITHM = Algorithm(
+    "best_of_n",
+    "Best of n",
+    sample,
+    options=(Option("n", int, 4, "candidates"),),
+    promise="the string of largest V among n draws from the model; `law` is exact",
+)
 
 
 def branch(run: Generation, copies: Int[Tensor, " copies"]) -> Generation:

@@ -17,6 +17,7 @@ from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import Count, as_count
 from triptych.inference.answers import values_of
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import (
     branch,
     keep_best,
@@ -65,6 +66,18 @@ def sample(
         best, latest[rows] = keep_best(candidates, groups)
         run.adopt(candidates, first.index_copy(0, rows, best), rows, latest[rows])
     return run.result()
+
+
+ALGORITHM = Algorithm(
+    "blocks",
+    "Block best-of-n",
+    sample,
+    options=(
+        Option("block", int, 4, "tokens of a block"),
+        Option("n", int, 4, "candidates"),
+    ),
+    promise="each block is the one of largest V among n draws from the model; `law` is exact",
+)
 
 
 def law(lm: Table, verifier: Value, block: Count, n: Count) -> Table:

@@ -36,6 +36,7 @@ from triptych.core.validation import (
     check_can,
 )
 from triptych.inference.answers import probs_after, value_of
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.options import as_copies, path_counter
@@ -99,6 +100,20 @@ def sample(
     run.notes |= {"died": died, "log_normaliser": log_normaliser, "smallest_ess": smallest}
     result = run.result()
     return result._replace(complete=result.complete & ~died)
+
+
+ALGORITHM = Algorithm(
+    "particles",
+    "Sequential Monte Carlo",
+    sample,
+    options=(
+        Option("n", int, 6, "candidates"),
+        Option("ess", float, 0.5, "resample when the effective sample size is below ess * n"),
+    ),
+    soft=True,
+    promise="as n grows the law tends to p(x) V(x), normalised; the mean weight is an unbiased "
+    "estimate of the normaliser",
+)
 
 
 def _open(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> Int[Tensor, " rows"]:

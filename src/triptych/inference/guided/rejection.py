@@ -14,6 +14,7 @@ from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, Number
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.options import as_limit, log_threshold
 from triptych.inference.guided.transforms import Transform
@@ -67,6 +68,18 @@ def sample(
             run.erase((run.decoder.lengths - run.start)[refused], refused, "restart")
     result = run.result()
     return result._replace(complete=result.complete & accepted)
+
+
+ALGORITHM = Algorithm(
+    "rejection",
+    "Rejection sampling",
+    sample,
+    options=(
+        Option("attempts", int, 100, "strings drawn for a row at most"),
+        Option("threshold", float, 0.5, "a string with V below it is refused"),
+    ),
+    promise="an accepted string has the law p(x | accepted), exactly",
+)
 
 
 class _EvenSum:

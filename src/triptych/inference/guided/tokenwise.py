@@ -20,11 +20,13 @@ from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import Count, Number, UserError
 from triptych.inference.answers import values_of
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.options import as_limit, check_choice, check_table, log_threshold
 from triptych.inference.guided.transforms import Transform
 
 Accept = Literal["threshold", "value"]
+ACCEPT: tuple[Accept, ...] = get_args(Accept)
 
 TRIES = 100_000
 """Draws of one token where no number is given; of tokens that are accepted with probability 0.001
@@ -55,7 +57,7 @@ def sample(
     notes: gave_up, of every row: one of its tokens was refused `tries` times in a row.
     """
     most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
-    check_choice("accept", accept, get_args(Accept))
+    check_choice("accept", accept, ACCEPT)
     run = Generation(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
     size = (run.batch, decoder.vocab_size)
@@ -81,6 +83,20 @@ def sample(
     return run.result()
 
 
+ALGORITHM = Algorithm(
+    "tokenwise",
+    "Tokenwise rejection sampling",
+    sample,
+    options=(
+        Option("tries", int, 50, "draws of one token at most"),
+        Option("accept", str, "threshold", "keep a token by threshold, or by value", ACCEPT),
+        Option("threshold", float, 0.5, "a prefix with V below it is refused"),
+    ),
+    promise="every prefix is accepted; each token has its law given that, and the string has "
+    "not the law p(x | accepted)",
+)
+
+
 def _kept(
     run: Generation, log_values: Float[Tensor, " rows"], rows: Int[Tensor, " rows"]
 ) -> Bool[Tensor, " rows"]:
@@ -101,7 +117,7 @@ def law(
     Worked value: one fair bit and V = 1, 2 or ½, 1 give ⅓, ⅔; `sample` takes ½, 1 alone.
     """
     check_table(lm)
-    check_choice("accept", accept, get_args(Accept))
+    check_choice("accept", accept, ACCEPT)
     smallest = log_threshold(threshold)
     total = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log q of each prefix
     for t in range(1, lm.length + 1):

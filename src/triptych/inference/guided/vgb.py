@@ -37,6 +37,7 @@ from triptych.core.validation import (
     check_can,
 )
 from triptych.inference.answers import check_laws, values_of
+from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.generation import Generation, Result
 from triptych.inference.guided.options import as_limit, check_choice, check_table
 from triptych.inference.guided.transforms import Transform
@@ -44,6 +45,7 @@ from triptych.inference.guided.visited import VisitedTree
 
 Node = tuple[int, ...]
 Returned = Literal["leaf", "last", "uniform"]
+RETURNS: tuple[Returned, ...] = get_args(Returned)
 MAX_LISTED = 2**22
 """Tokens of all nodes of a tree that is listed."""
 MAX_BUDGETS = 2**27
@@ -85,7 +87,7 @@ def sample(
     """
     steps = as_limit("steps", steps, at_least=1)
     restarts = as_limit("restarts", restarts, at_least=0)
-    check_choice("returns", returns, get_args(Returned))
+    check_choice("returns", returns, RETURNS)
     lazy, remember = as_flag("lazy", lazy), as_flag("remember", remember)
     share = as_flag("share", share)
     if outcome is not None:
@@ -137,6 +139,24 @@ def sample(
         "cut_mass": walk.cut_mass,
     }
     return run.result()
+
+
+ALGORITHM = Algorithm(
+    "vgb",
+    "Value-guided sampling with backtracking",
+    sample,
+    options=(
+        Option("steps", int, 2000, "the longest walk"),
+        Option("returns", str, "leaf", "what comes out of a walk", RETURNS),
+        Option("restarts", int, 0, "how often a walk without a leaf begins again"),
+        Option("lazy", bool, True, "stay in half of the steps"),
+        Option("remember", bool, True, "ask nothing at a prefix that was visited before"),
+        Option("share", bool, False, "rows with the same prompt share what they remember"),
+    ),
+    soft=True,
+    promise="after many steps a leaf has the law p(x) V(x), normalised, whatever V says before "
+    "the end; the first leaf is near it",
+)
 
 
 def _budgets(

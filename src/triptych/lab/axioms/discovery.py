@@ -51,7 +51,7 @@ def file_examples(path: Path) -> list[Example]:
         raise UserError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
     if not found:
         raise UserError(
-            f"{path} has no function examples() returning a dictionary of named structures"
+            f"{path} has no function examples() that returns a dictionary of structures or samplers"
         )
     return found
 

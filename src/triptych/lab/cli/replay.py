@@ -1,18 +1,107 @@
-"""`triptych trace`: a small exact generation, replayed in a page."""
+"""`triptych replay`: a small exact generation, replayed in a page.
 
+The options of an algorithm (`--quota 4`) come from its record. They are read when the command runs
+or its help is shown, so that `triptych --help` imports nothing heavy.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from triptych.inference.guided.algorithm import Algorithm, Option
+
+_OFFERED = "triptych.replay.algorithms"  # whose options there are
 
 
-def trace(
+class ReplayCommand(TyperCommand):
+    """A command that also takes the options of the algorithms, or of the user's own file.
+
+    `--quota 4` is read as `--set quota=4`.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        offered = _offered(args)
+        ctx.meta[_OFFERED] = offered
+        return super().parse_args(ctx, _as_settings(args, offered))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        super().format_options(ctx, formatter)
+        offered = ctx.meta.get(_OFFERED) or _offered([])
+        with formatter.section("Algorithms"):
+            formatter.write_dl([(record.name, record.promise) for record in offered])
+        with formatter.section("Options of the algorithms"):
+            formatter.write_dl(_help_lines(offered))
+
+
+def _offered(args: Iterable[str]) -> "list[Algorithm]":
+    """The algorithm of a user's file, if one is named; else all."""
+    from triptych.inference.guided.algorithm import algorithms
+    from triptych.lab.replay.demonstrations import find_algorithm
+
+    for arg in args:
+        if arg.endswith(".py"):
+            return [find_algorithm(arg)]
+    return list(algorithms().values())
+
+
+def _as_settings(args: list[str], offered: "list[Algorithm]") -> list[str]:
+    """The same words, with `--set` for the options of algorithms.
+
+    Worked value: --quota 4 --seed 1 --no-lazy are --set quota=4 --seed 1 --set lazy=no.
+    """
+    known = {option.flag: option for record in offered for option in record.options}
+    negated = {f"--no-{flag[2:]}": o for flag, o in known.items() if o.type is bool}
+    found: list[str] = []
+    words = iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        flag = flag.replace("_", "-")
+        if word == "--":
+            found += [word, *words]
+        elif flag in negated and not equals:
+            found += ["--set", f"{negated[flag].name}=no"]
+        elif flag not in known:
+            found.append(word)
+        elif equals:
+            found += ["--set", f"{known[flag].name}={value}"]
+        elif known[flag].type is bool:
+            found += ["--set", f"{known[flag].name}=yes"]
+        elif (following := next(words, None)) is None:
+            raise typer.BadParameter(f"{flag} needs a value")
+        else:
+            found += ["--set", f"{known[flag].name}={following}"]
+    return found
+
+
+def _help_lines(offered: "list[Algorithm]") -> list[tuple[str, str]]:
+    """Each option once, with the algorithms that have it and its value in their replays."""
+    having: dict[str, list[tuple[Algorithm, Option]]] = {}
+    for record in offered:
+        for option in record.options:
+            having.setdefault(option.flag, []).append((record, option))
+    lines = []
+    for flag, users in sorted(having.items()):
+        first = users[0][1]
+        shown = f" <{'|'.join(first.choices) or first.type.__name__}>"
+        if first.type is bool:
+            shown = f" / --no-{flag[2:]}"
+        defaults = {str(option.default) for _, option in users}
+        told = "; ".join(
+            f"{record.name} {option.default}" if len(defaults) > 1 else record.name
+            for record, option in users
+        )
+        default = "" if len(defaults) > 1 else f"  [default: {first.default}]"
+        lines.append((flag + shown, f"{first.meaning} ({told}){default}"))
+    return lines
+
+
+def replay(
     algorithm: Annotated[
-        str,
-        typer.Argument(
-            help="ancestral, backtracking, best_of_n, blocks, particles, rejection, tokenwise "
-            "or vgb."
-        ),
+        str, typer.Argument(help="One of the algorithms below, or a Python file of your own.")
     ] = "backtracking",
     task: Annotated[str, typer.Option(help="dyck, zeros, parity or some-zero.")] = "dyck",
     seed: Annotated[int, typer.Option(help="Of the draws; and of the verifier's noise.")] = 0,
@@ -28,49 +117,39 @@ def trace(
             "is off by a factor of up to 1 + NOISE."
         ),
     ] = 0.0,
-    quota: Annotated[
-        int | None, typer.Option(help="backtracking: how often a row may erase.")
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="OPTION=VALUE",
+            help="Set an option of the algorithm; --quota 4 is short for --set quota=4.",
+        ),
     ] = None,
-    stride: Annotated[
-        int | None, typer.Option(help="backtracking: how many tokens it erases.")
-    ] = None,
-    steps: Annotated[int | None, typer.Option(help="vgb: the longest walk.")] = None,
-    attempts: Annotated[int | None, typer.Option(help="rejection: strings drawn at most.")] = None,
-    tries: Annotated[
-        int | None, typer.Option(help="tokenwise: draws of one token at most.")
-    ] = None,
-    n: Annotated[int | None, typer.Option(help="best_of_n, blocks, particles: candidates.")] = None,
-    block: Annotated[int | None, typer.Option(help="blocks: tokens of a block.")] = None,
-    out: Annotated[Path, typer.Option(help="HTML file.")] = Path("trace.html"),
+    out: Annotated[Path, typer.Option(help="HTML file.")] = Path("replay.html"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Replay a generation guided by a verifier, step by step: one HTML file that opens from disk.
 
     The page has the tree of visited prefixes, what the verifier said, and what was asked so far.
-    docs/trace.md shows how to replay runs of your own.
+    docs/replay.md shows how to replay runs and algorithms of your own.
 
-    Example: triptych trace backtracking --task dyck --quota 4 --stride 4
+    Example: triptych replay backtracking --task dyck --quota 4 --stride 4
     """
     from triptych.lab.replay import demonstrations
     from triptych.lab.replay.page import write_trace
 
-    named = {"quota": quota, "stride": stride, "steps": steps, "attempts": attempts}
-    named |= {"tries": tries, "n": n, "block": block}
-    given = {name: value for name, value in named.items() if value is not None}
-
-    name = demonstrations.named("algorithm", algorithm, demonstrations.ALGORITHMS)
-    chosen = demonstrations.ALGORITHMS[name]
+    chosen = demonstrations.find_algorithm(algorithm)
+    settings = chosen.settings(chosen.parse(changes or []))
     demo = demonstrations.demonstration(task, length=length, seed=seed)
     verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
     result = demonstrations.generate(
-        name, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=given
+        chosen, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=settings
     )
     correct = demo.correct(result)
-    settings = ", ".join(
-        f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}"
-        for key, value in {**chosen.options, **given}.items()
+    listed = ", ".join(
+        f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}" for key, value in settings.items()
     )
-    about = [demo.about, told, f"Settings: {settings}." if settings else ""]
+    about = [demo.about, told, f"Settings: {listed}." if listed else ""]
     write_trace(
         result,
         out,

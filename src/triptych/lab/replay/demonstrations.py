@@ -1,4 +1,4 @@
-"""Ready-made tasks and algorithms for a replay: a model, a verifier, and what is right, exactly.
+"""Ready-made tasks for a replay: a model, a verifier, and what is right, exactly.
 
 Every task has a model p, a set A of right strings with its process verifier, and the value
 V*(x_≤t) = P(x in A | x_≤t) under p, in closed form.
@@ -10,8 +10,10 @@ V*(x_≤t) = P(x in A | x_≤t) under p, in closed form.
 """
 
 import difflib
+import importlib.util
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib import import_module
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -22,6 +24,7 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import NextToken, Value
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, check_count, check_probability
+from triptych.inference.guided.algorithm import Algorithm, Setting, algorithms
 from triptych.inference.guided.generation import Result
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets
@@ -149,24 +152,31 @@ TASKS: Mapping[str, _MadeTask] = {
 }
 
 
-class Algorithm(NamedTuple):
-    """options: its settings, with what they are here by default; soft: it is guided by V*."""
+def find_algorithm(name: str) -> Algorithm:
+    """The record of an algorithm of this library, or of a user's own file, `my_algorithm.py`."""
+    if name.endswith(".py"):
+        return _own_algorithm(Path(name))
+    known = algorithms()
+    return known[named("algorithm", name, known)]
 
-    title: str
-    options: Mapping[str, int]
-    soft: bool = False
 
-
-ALGORITHMS: Mapping[str, Algorithm] = {
-    "ancestral": Algorithm("Ancestral sampling", {}),
-    "backtracking": Algorithm("Tokenwise rejection with backtracking", {"quota": 4, "stride": 4}),
-    "best_of_n": Algorithm("Best of n", {"n": 4}),
-    "blocks": Algorithm("Block best-of-n", {"block": 4, "n": 4}),
-    "particles": Algorithm("Sequential Monte Carlo", {"n": 6}, soft=True),
-    "rejection": Algorithm("Rejection sampling", {"attempts": 100}),
-    "tokenwise": Algorithm("Tokenwise rejection sampling", {"tries": 50}),
-    "vgb": Algorithm("Value-guided sampling with backtracking", {"steps": 2000}, soft=True),
-}
+def _own_algorithm(path: Path) -> Algorithm:
+    if not path.is_file():
+        raise UserError(f"there is no file {path}")
+    module_name = f"own_algorithm_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path.resolve())
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses look their module up by name
+    spec.loader.exec_module(module)
+    record = vars(module).get("ALGORITHM")
+    if not isinstance(record, Algorithm):
+        raise UserError(
+            f"{path} has no record of an algorithm; it needs a line "
+            "ALGORITHM = Algorithm(name, title, sample, ...)"
+        )
+    return record
 
 
 def named(what: str, name: str, known: Iterable[str]) -> str:
@@ -209,31 +219,27 @@ def noisy(demo: Demonstration, *, soft: bool, noise: float, seed: int) -> tuple[
 
 
 def generate(
-    algorithm: str,
+    algorithm: Algorithm | str,
     demo: Demonstration,
     verifier: Value,
     *,
     prompt: str = "",
     rows: int = 1,
     seed: int = 0,
-    options: Mapping[str, int] | None = None,
+    options: Mapping[str, Setting] | None = None,
 ) -> Result:
     """A recorded run of an algorithm; options that are not its own are refused."""
-    name = named("algorithm", algorithm, ALGORITHMS)
-    own, given = ALGORITHMS[name].options, options or {}
-    for option in given:
-        if option not in own:
-            takes = ", ".join(f"--{each}" for each in own) or "no option of its own"
-            raise UserError(f"{name} has no --{option}; it takes {takes}")
+    chosen = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
+    settings = chosen.settings(options)
     decoder = RecomputingDecoder(demo.model, rows)
     decoder.extend(_prompt(prompt, demo.names).expand(rows, -1))
-    return import_module(f"triptych.inference.guided.{name}").sample(
+    return chosen.sample(
         decoder,
         verifier,
         length=demo.length,
         record=True,
         rng=RowStreams(seed, torch.arange(rows)),
-        **{**own, **given},
+        **settings,
     )
 
 

@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from triptych.core.validation import UserError
+from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code
-from triptych.lab.running.runner import find_studies, planned, sole_run, units_of
+from triptych.lab.running.lock import lock_folder
+from triptych.lab.running.runner import planned, units_of
 from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
 from triptych.studies.api.records import from_json, to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_key
@@ -214,7 +216,7 @@ def bring_in(
             before, found, "the files before it", path.name, replace=replace
         )
     known = find_studies() if studies is None else studies
-    with Store.open(out) as store, sole_run(out):
+    with Store.open(out) as store, lock_folder(out):
         for found in gathered.values():
             _refuse_clashes(_done(store, found), found.units, str(out), "the file", replace)
         return [_put(store, found, known.get(found.study), replace) for found in gathered.values()]

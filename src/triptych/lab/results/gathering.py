@@ -26,9 +26,10 @@ from triptych.lab.results.judgement import (
 from triptych.lab.results.ledger import Entry, load_ledger
 from triptych.lab.results.plots import to_svg
 from triptych.lab.results.report import render_report, write_report
+from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.environment import environment
 from triptych.lab.running.fingerprint import Code, code_of
-from triptych.lab.running.runner import find_studies, made_before_an_edit
+from triptych.lab.running.runner import made_before_an_edit
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import Store, StoredUnit
 from triptych.studies.api.figures import Figure

@@ -1,10 +1,9 @@
-"""Ctrl-C: when it ends the process at once, when it is raised, and when it waits.
+"""Ctrl-C: when it ends the process at once, when it is raised, and when it is deferred.
 
 Python raises KeyboardInterrupt in the main thread, between any two steps of it. In the middle of
-an import that leaves half of a library, and the user reads of the failures of that half; in the
-middle of a callback of the interpreter it is printed and forgotten; in the middle of starting a
-process it leaves a process that nobody knows of. So the program ends at once as long as there is
-nothing to put in order, and a run is interrupted where it waits.
+an import that leaves half of a library, and the user sees errors of that half. In a callback of
+the interpreter it is printed and forgotten. While a process is started it leaves an orphan. So the
+program exits at once while it has nothing to clean up, and a run is interrupted where it waits.
 """
 
 import os
@@ -19,7 +18,7 @@ EXIT_CODE = 130  # what shells report for a program that Ctrl-C ended
 
 
 def end_at_once() -> None:
-    """From now on Ctrl-C ends the process: for a program that has nothing to put in order yet."""
+    """From now on Ctrl-C ends the process: for a program that has nothing to clean up yet."""
     if _is_interrupted():
         signal.signal(signal.SIGINT, _end)
 
@@ -47,10 +46,10 @@ def explain_stop() -> Iterator[None]:
 
 
 class HeldInterrupts:
-    """Ctrl-C inside waits for the end, or for the next moment when it is released.
+    """Ctrl-C inside is deferred to the end, or to the next `released` block.
 
-    The handler is replaced. Blocking the signal in the main thread would not do: the system gives
-    it to any other thread, and Python then interrupts the main thread nevertheless.
+    The handler is replaced. Blocking the signal in the main thread is not enough: the system gives
+    it to another thread, and Python then interrupts the main thread all the same.
     """
 
     def __init__(self) -> None:
@@ -65,7 +64,7 @@ class HeldInterrupts:
         try:
             self._release()
         except KeyboardInterrupt as interrupt:
-            raise interrupt from None  # another Ctrl-C, or what failed because of it, is no news
+            raise interrupt from None  # not with another Ctrl-C, or what failed because of it
 
     @contextmanager
     def released(self) -> Iterator[None]:

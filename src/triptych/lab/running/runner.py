@@ -2,52 +2,40 @@
 
 A second run skips every unit that is done. What a unit computes depends on its fields, the study's
 revision and its code alone, so rows are the same for any engine, number of workers and order, and
-after any number of interruptions. Rows that were made before the study's code was edited are never
-used unsaid: a run refuses to go on until it is told to make them anew or to keep them.
+after any number of interruptions. Rows that were made before the study's code was edited are not
+used silently: a run stops until its caller says to make them anew or to keep them.
 """
 
 import dataclasses
-import fcntl
 import importlib.util
 import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 import torch
 
 from triptych.core.validation import UserError
-from triptych.lab.running import engines
+from triptych.lab.running.database import StoreError
+from triptych.lab.running.discovery import source_of
+from triptych.lab.running.engines.inline import run_inline
+from triptych.lab.running.engines.local import run_locally
+from triptych.lab.running.engines.ray import run_on_ray
 from triptych.lab.running.environment import environment
 from triptych.lab.running.fingerprint import Code, code_of, same_code
+from triptych.lab.running.items import Ended, Event, WorkItem
+from triptych.lab.running.lock import lock_folder
 from triptych.lab.running.progress import Progress, Quiet
-from triptych.lab.running.store import PlannedUnit, Store, StoredUnit, StoreError
-from triptych.lab.running.workbench import Ended, WorkItem, find_studies, load_study, source_of
+from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, override, short_labels
 
-__all__ = [
-    "EditedStudy",
-    "FolderInUse",
-    "RunSummary",
-    "find_studies",
-    "load_study",
-    "planned",
-    "run_study",
-    "sole_run",
-]
-
-LOCK = "run.lock"
 CACHE = "cache"
 Engine = Literal["local", "ray"]
 OldRows = Literal["ask", "fresh", "keep"]
-
-
-class FolderInUse(UserError):
-    """Another run writes to this folder."""
 
 
 class EditedStudy(UserError):
@@ -129,8 +117,8 @@ def run_study(
     code = code_of(study)
     show = progress or Quiet()
     started = time.monotonic()
-    with sole_run(store.folder):
-        store.release()  # nobody else runs here: these were left by a run that was killed
+    with lock_folder(store.folder):
+        store.reset_running()  # we hold the lock, so a run that was killed left these
         stored = store.plan(study.name, scale, settings, units, study.revision)
         if old_rows == "fresh":
             store.reset(made_by_other_code(stored, code))
@@ -147,18 +135,18 @@ def run_study(
             if todo:
                 items = _items(study, scale, settings, todo, device, store.folder, count > 0)
                 if engine == "ray":
-                    events = engines.on_ray(items, workers, limit_s, ray_address)
+                    events = run_on_ray(items, workers, limit_s, ray_address)
                 elif count == 0:
-                    events = engines.inline(items, study)
+                    events = run_inline(items, study)
                 else:
-                    events = engines.local(items, count, limit_s)
+                    events = run_locally(items, count, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
                 made = _Made(device, versions, code)
-                failed, nan = _follow(events, todo, stored, store, show, made)
+                failed, nan = _store_events(events, todo, stored, store, show, made)
         finally:
             show.end()
-            with suppress(StoreError):  # the error that stopped the run is the one to tell
-                store.release()
+            with suppress(StoreError):  # the error that stopped the run is raised instead
+                store.reset_running()
     seconds = time.monotonic() - started
     return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older)
 
@@ -199,15 +187,15 @@ class _Made(NamedTuple):
     code: Code
 
 
-def _follow(
-    events: Iterator[engines.Event],
+def _store_events(
+    events: Iterator[Event],
     todo: Sequence[StoredUnit],
     stored: Sequence[StoredUnit],
     store: Store,
     show: Progress,
     made: _Made,
 ) -> tuple[int, list[str]]:
-    """Store what the engine tells; how many units failed, and a sentence for each with a nan."""
+    """Store what the engine reports; how many units failed, and a sentence for each with a nan."""
     failed, nan = 0, []
     by_key = {unit.key: unit for unit in todo}
     texts = short_labels([(unit.parameters, unit.seed) for unit in stored])
@@ -216,7 +204,7 @@ def _follow(
         for event in events:
             unit, name = by_key[event.key], label[event.key]
             if not isinstance(event, Ended):
-                store.claim(unit, *made)
+                store.start(unit, *made)
                 show.started(name)
             elif event.rows is not None:
                 store.finish(unit, event.rows, event.seconds)
@@ -273,29 +261,3 @@ def _default_workers(device: str) -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-@contextmanager
-def sole_run(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the system lets go of it when this process ends, however it does."""
-    try:
-        file = (folder / LOCK).open("a+")
-    except OSError as error:
-        raise StoreError(
-            f"{folder / LOCK} cannot be written ({error}): make space there, or choose a folder "
-            "that you may write to"
-        ) from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
-            raise FolderInUse(
-                f"another run is using this folder (pid {holder}): {folder}; wait for it, or run "
-                "into another folder"
-            ) from None
-        with suppress(OSError):  # a courtesy to whoever comes second; the disk may be full
-            os.truncate(file.fileno(), 0)
-            os.write(file.fileno(), str(os.getpid()).encode())
-        yield

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from triptych.core.validation import UserError
 from triptych.lab.results.ledger import Entry, own_entries
-from triptych.lab.running.runner import find_studies, load_study
+from triptych.lab.running.discovery import find_studies, load_study
 from triptych.studies.api.study import AnyStudy
 
 
@@ -19,25 +19,25 @@ class Chosen(NamedTuple):
     entries: tuple[Entry, ...] = ()
 
 
-def chosen(names: Sequence[str]) -> list[Chosen]:
+def choose_studies(names: Sequence[str]) -> list[Chosen]:
     """Studies by name, a user's own by file; all of ours when none is named."""
     known = find_studies()
     if not names:
         return [Chosen(study) for study in known.values()]
-    found = []
+    chosen = []
     for name in names:
         if name in known:
-            found.append(Chosen(known[name]))
+            chosen.append(Chosen(known[name]))
         elif ".py" in name:
-            found.append(_own(name, known))
+            chosen.append(_own_study(name, known))
         else:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UserError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
-    return found
+    return chosen
 
 
-def _own(name: str, known: dict[str, AnyStudy]) -> Chosen:
+def _own_study(name: str, known: dict[str, AnyStudy]) -> Chosen:
     study, file = load_study(name), Path(name.rpartition(".py")[0] + ".py").resolve()
     if study.name in known:
         raise UserError(
@@ -47,7 +47,7 @@ def _own(name: str, known: dict[str, AnyStudy]) -> Chosen:
     return Chosen(study, file, tuple(own_entries(study, file)))
 
 
-def assigned(assignments: Sequence[str]) -> dict[str, str]:
+def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:
     """FIELD=VALUE texts as a dictionary."""
     pairs = {}
     for text in assignments:

@@ -12,59 +12,30 @@ A finished unit has a checksum of its rows. One whose rows were changed or lost 
 that the next run does it again.
 """
 
-import errno
 import hashlib
 import json
-import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from triptych.core.validation import UserError
+from triptych.lab.running.database import Database, StoreError
 from triptych.lab.running.fingerprint import Code
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_text
 
 FILE = "results.sqlite"
-SCHEMA = 2
-_BUSY_SECONDS = 30.0
-_NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
 Status = Literal["pending", "running", "done", "failed"]
 JsonRow = dict[str, Any]
 
-_TABLES = (
-    """CREATE TABLE units (
-        study TEXT NOT NULL, scale TEXT NOT NULL, key TEXT NOT NULL,
-        place INTEGER NOT NULL, current INTEGER NOT NULL,
-        parameters TEXT NOT NULL, seed INTEGER NOT NULL, settings TEXT NOT NULL,
-        revision INTEGER NOT NULL DEFAULT 1,
-        status TEXT NOT NULL CHECK (status IN ('pending', 'running', 'done', 'failed')),
-        seconds REAL, error TEXT, device TEXT, versions TEXT NOT NULL DEFAULT '{}',
-        code TEXT NOT NULL DEFAULT '{}', checksum TEXT,
-        started_at TEXT, finished_at TEXT,
-        PRIMARY KEY (study, scale, key))""",
-    """CREATE TABLE rows (
-        study TEXT NOT NULL, scale TEXT NOT NULL, key TEXT NOT NULL,
-        number INTEGER NOT NULL, row TEXT NOT NULL,
-        PRIMARY KEY (study, scale, key, number),
-        FOREIGN KEY (study, scale, key) REFERENCES units (study, scale, key))""",
-    """CREATE TABLE studies (
-        study TEXT NOT NULL, scale TEXT NOT NULL, content TEXT NOT NULL,
-        PRIMARY KEY (study, scale))""",
-)
 _COLUMNS = (
     "key, parameters, seed, settings, revision, status, seconds, error, device, versions, code, "
     "checksum, current, started_at, finished_at"
 )
 _UNIT = "study = ? AND scale = ? AND key = ?"
 _LOST = "its rows were changed or lost in the store; the next run does it again"
-
-
-class StoreError(UserError):
-    """The store cannot be used; the sentence says why and what to do. Nothing stored is lost."""
 
 
 class PlannedUnit(NamedTuple):
@@ -118,48 +89,24 @@ class StoredUnit(NamedTuple):
 class Store:
     """Units and rows in `folder/results.sqlite`. One process writes; any number may read."""
 
-    def __init__(self, folder: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, folder: Path, database: Database) -> None:
         self.folder = folder
-        self._file = folder / FILE
-        self._db = connection
+        self._db = database
 
     @classmethod
     def open(cls, folder: Path) -> "Store":
         """The store of a run folder, made if there is none yet."""
-        with _sentences(folder / FILE):
-            folder.mkdir(parents=True, exist_ok=True)
-            connection = sqlite3.connect(folder / FILE, timeout=_BUSY_SECONDS, isolation_level=None)
-        try:
-            store = cls(folder, connection)
-            store._prepare()
-        except BaseException:
-            connection.close()
-            raise
-        return store
+        return cls(folder, Database.open(folder / FILE))
 
     @classmethod
     def read(cls, folder: Path) -> "Store":
         """The store of a run folder for reading alone: it may lie where nothing can be written."""
-        file = folder / FILE
-        nothing = f"there are no results in {folder}: run a study into that folder first"
-        if not file.is_file():
-            raise StoreError(nothing)
-        address = file.resolve().as_uri() + "?mode=ro"
-        for more in ("", "&immutable=1"):  # the second needs no files beside it, so no writing
-            connection = sqlite3.connect(
-                address + more, uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+        database = Database.read(folder / FILE)
+        if database is None:
+            raise StoreError(
+                f"there are no results in {folder}: run a study into that folder first"
             )
-            store = cls(folder, connection)
-            try:
-                if store._check() == 0:
-                    connection.close()
-                    raise StoreError(nothing)
-                return store
-            except StoreError as error:
-                connection.close()
-                if more or _code(error.__cause__) not in _NOT_WRITABLE:
-                    raise
-        raise AssertionError("the loop returns or raises")
+        return cls(folder, database)
 
     def close(self) -> None:
         self._db.close()
@@ -193,7 +140,7 @@ class Store:
         if len(set(keys)) < len(keys):
             twice = next(unit for unit in units if keys.count(unit.key) > 1)
             raise UserError(f"study {study} plans the unit ({twice}) twice; each must be distinct")
-        with self._writing():
+        with self._db.writing():
             self._db.execute(
                 "UPDATE units SET current = 0 WHERE study = ? AND scale = ?", (study, scale.value)
             )
@@ -207,7 +154,7 @@ class Store:
             )
         planned = self.units(study, scale)
         lost = [unit for unit in planned if unit.error == _LOST]
-        with self._writing():
+        with self._db.writing():
             self._db.executemany(
                 f"UPDATE units SET status = 'failed', error = '{_LOST}' WHERE {_UNIT}",
                 [_name(unit) for unit in lost],
@@ -216,7 +163,7 @@ class Store:
 
     def reset(self, units: Sequence[StoredUnit]) -> None:
         """Forget the rows of these units, so that they are run again."""
-        with self._writing():
+        with self._db.writing():
             for unit in units:
                 self._db.execute(f"DELETE FROM rows WHERE {_UNIT}", _name(unit))
                 self._db.execute(
@@ -226,9 +173,9 @@ class Store:
                     _name(unit),
                 )
 
-    def claim(self, unit: StoredUnit, device: str, versions: Mapping[str, str], code: Code) -> None:
+    def start(self, unit: StoredUnit, device: str, versions: Mapping[str, str], code: Code) -> None:
         """Mark a unit as running, by this code."""
-        with self._writing():
+        with self._db.writing():
             changed = self._db.execute(
                 f"""UPDATE units SET status = 'running', device = ?, versions = ?, code = ?,
                     started_at = ?, finished_at = NULL, seconds = NULL, error = NULL
@@ -241,11 +188,11 @@ class Store:
                     *_name(unit),
                 ),
             ).rowcount
-            _expect(changed, unit, "claimed", "waiting to run")
+            _expect(changed, unit, "started", "pending")
 
     def finish(self, unit: StoredUnit, rows: Sequence[JsonRow], seconds: float) -> None:
         """Write a running unit's rows and mark it as done, both or neither."""
-        with self._writing():
+        with self._db.writing():
             self._end(unit, "done", seconds, None)
             self._write_rows(unit, [json.dumps(row) for row in rows])
 
@@ -255,7 +202,7 @@ class Store:
         A unit that is known keeps its place in the plan; its rows are replaced. For a new one
         `current` says whether it counts as planned.
         """
-        with self._writing():
+        with self._db.writing():
             for place, unit in enumerate(units):
                 code = unit.code._asdict() if unit.code else {}
                 texts = map(json.dumps, (unit.parameters, unit.settings, unit.versions, code))
@@ -284,7 +231,7 @@ class Store:
 
     def fail(self, unit: StoredUnit, error: str, seconds: float) -> None:
         """Mark a running unit as failed, with the reason."""
-        with self._writing():
+        with self._db.writing():
             self._end(unit, "failed", seconds, error)
 
     def _end(self, unit: StoredUnit, status: Status, seconds: float, error: str | None) -> None:
@@ -295,16 +242,16 @@ class Store:
         ).rowcount
         _expect(changed, unit, "ended", "running")
 
-    def release(self) -> int:
-        """Make every running unit pending again: for whoever knows that no run is under way."""
-        with self._writing():
+    def reset_running(self) -> int:
+        """Make every running unit pending again; only for a caller that holds the folder's lock."""
+        with self._db.writing():
             return self._db.execute(
                 "UPDATE units SET status = 'pending', started_at = NULL WHERE status = 'running'"
             ).rowcount
 
     def studies(self) -> list[tuple[str, Scale]]:
         """Every study and scale that was planned in this store."""
-        with _sentences(self._file):
+        with self._db.reading():
             found = self._db.execute(
                 "SELECT DISTINCT study, scale FROM units ORDER BY study, scale"
             ).fetchall()
@@ -312,7 +259,7 @@ class Store:
 
     def units(self, study: str, scale: Scale, *, outdated: bool = False) -> list[StoredUnit]:
         """The current units in plan order; with `outdated` the ones no longer planned follow."""
-        with self._reading():
+        with self._db.reading():
             lines = self._db.execute(
                 f"""SELECT {_COLUMNS} FROM units WHERE study = ? AND scale = ? AND current >= ?
                     ORDER BY current DESC, place, key""",
@@ -346,7 +293,7 @@ class Store:
         try:
             return json.loads(text)
         except json.JSONDecodeError as error:
-            raise StoreError(_damaged(self._file, f"{what} is no JSON: {text[:40]!r}")) from error
+            raise self._db.damaged(f"{what} is no JSON: {text[:40]!r}") from error
 
     def rows(self, study: str | AnyStudy, scale: Scale) -> list[JsonRow]:
         """The rows of the current units that are done, as JSON, in plan order."""
@@ -394,7 +341,7 @@ class Store:
 
     def remember(self, study: str, scale: Scale, content: Mapping[str, Any]) -> None:
         """Keep what a run of a user's own study concluded, for reports without its file."""
-        with self._writing():
+        with self._db.writing():
             self._db.execute(
                 "INSERT OR REPLACE INTO studies (study, scale, content) VALUES (?, ?, ?)",
                 (study, scale.value, json.dumps(content)),
@@ -402,75 +349,12 @@ class Store:
 
     def remembered(self) -> dict[tuple[str, Scale], dict[str, Any]]:
         """What was kept of users' own studies, by study and scale."""
-        with _sentences(self._file):
+        with self._db.reading():
             found = self._db.execute("SELECT study, scale, content FROM studies").fetchall()
         return {
             (study, Scale(scale)): self._json(text, f"what is kept of {study}")
             for study, scale, text in found
         }
-
-    def _prepare(self) -> None:
-        """Check the file, or make the tables in an empty one."""
-        self._check()
-        with _sentences(self._file):
-            if self._db.execute("PRAGMA journal_mode").fetchone() != ("wal",):
-                self._db.execute("PRAGMA journal_mode = WAL")
-            self._db.execute("PRAGMA synchronous = FULL")  # a finished unit may have cost hours
-            self._db.execute("PRAGMA foreign_keys = ON")
-        with self._writing():
-            if self._db.execute("PRAGMA user_version").fetchone() == (0,):
-                for table in _TABLES:
-                    self._db.execute(table)
-                self._db.execute(f"PRAGMA user_version = {SCHEMA}")
-
-    def _check(self) -> int:
-        """The schema, 0 in an empty file; a damaged, newer or foreign file is refused."""
-        with self._reading():
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            if 0 < version < SCHEMA:
-                raise StoreError(
-                    f"{self._file} was written by an older Triptych, whose rows have no types "
-                    f"(schema {version}; this one needs {SCHEMA}): run into another folder, or "
-                    "move that one away"
-                )
-            if version > SCHEMA:
-                raise StoreError(
-                    f"{self._file} was written by a newer Triptych (schema {version}; this one "
-                    f"knows {SCHEMA}): upgrade Triptych, or run into another folder"
-                )
-            if version == 0 and tables:
-                raise StoreError(
-                    f"{self._file} is an SQLite file of another program: run into another folder"
-                )
-            (answer,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-        if answer != "ok":
-            raise StoreError(_damaged(self._file, answer.splitlines()[-1]))
-        return version
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """A transaction: all of it or none of it."""
-        with _sentences(self._file):
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
-
-    @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Several questions to one state of the store, whatever is written meanwhile."""
-        with _sentences(self._file):
-            try:
-                self._db.execute("BEGIN")
-                yield
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
 
 
 def _checksum(texts: Iterable[str]) -> str:
@@ -492,51 +376,3 @@ def _expect(changed: int, unit: StoredUnit, done: str, needed: str) -> None:
             f"unit {unit.key} of {unit.study} cannot be {done}, it is not {needed}: another "
             "program changed this store meanwhile; run again to do what is missing"
         )
-
-
-def _code(error: BaseException | None) -> int:
-    """SQLite's primary result code; 0 when there is none."""
-    return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
-
-
-def _damaged(file: Path, detail: str) -> str:
-    return (
-        f"{file} is damaged ({detail}): it was left as it is; move it away to start again, or "
-        f"try `sqlite3 {file.name} .recover` to get its content out"
-    )
-
-
-@contextmanager
-def _sentences(file: Path) -> Iterator[None]:
-    """Turn what the disk and SQLite complain of into one sentence with a remedy."""
-    try:
-        yield
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(_sentence(file, error)) from error
-
-
-def _sentence(file: Path, error: sqlite3.Error | OSError) -> str:
-    code, said = _code(error), str(error)
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-    if full or code == sqlite3.SQLITE_FULL or "disk is full" in said:
-        return (
-            f"the disk that holds {file.parent} is full: free some space and run the same command "
-            "again; every finished unit is kept"
-        )
-    if isinstance(error, FileExistsError | NotADirectoryError):
-        return f"{file.parent} is not a folder ({said}): choose another one"
-    if isinstance(error, OSError) or code in _NOT_WRITABLE:
-        return (
-            f"{file} cannot be opened for writing ({said}): choose a folder that you may write to"
-        )
-    if code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return _damaged(file, said)
-    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return (
-            f"{file} has been in use by another program for {_BUSY_SECONDS:.0f} seconds: "
-            "close that program and run the same command again"
-        )
-    return (
-        f"{file} could not be read or written ({said}): check its disk and run the same command "
-        "again; every finished unit is kept"
-    )

@@ -1,4 +1,4 @@
-"""`triptych check`: which theorems of [wei] cover a user's own model and task, and by what margin.
+"""`triptych theorems`: which theorems of [wei] cover a user's model and task, and by what margin.
 
 Where a theorem applies, the head (and the prompt) of its proof is built and tried on strings: both
 sides of

@@ -1,4 +1,4 @@
-"""The answer of `triptych check` as lines for a terminal: the verdict, then a block per theorem."""
+"""The answer of `triptych theorems` as lines of text: the verdict, then a block per theorem."""
 
 import itertools
 import textwrap

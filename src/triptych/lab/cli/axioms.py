@@ -1,0 +1,34 @@
+"""`triptych axioms`: what every structure and sampler must satisfy, checked by enumeration."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triptych.lab.cli.options import Device, Json
+
+
+def axioms(
+    file: Annotated[
+        Path | None,
+        typer.Argument(help="A Python file of your own with an examples() function."),
+    ] = None,
+    device: Device = "cpu",
+    as_json: Json = False,
+) -> None:
+    """Check the axioms of all structures and samplers, or of FILE.
+
+    Every probability is compared with its enumeration. Exit code 1 means that an axiom fails.
+
+    Example: triptych axioms my_structure.py
+    """
+    from triptych.lab.axioms import findings
+
+    checked = findings.check_examples(file, device)
+    if as_json:
+        typer.echo(json.dumps(findings.as_json(checked), indent=2))
+    else:
+        findings.print_findings(checked)
+    if not all(finding.holds for finding in checked):
+        raise typer.Exit(1)

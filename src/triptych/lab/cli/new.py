@@ -1,0 +1,104 @@
+"""`triptych new`: write a working start of a structure, an algorithm or a study."""
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+
+class Kind(StrEnum):
+    structure = "structure"
+    algorithm = "algorithm"
+    study = "study"
+
+
+NEXT = {
+    Kind.structure: "Check its axioms:  triptych axioms {file}",
+    Kind.algorithm: "Check its promise:  triptych axioms {file}\n"
+    "See it step by step:  triptych replay {file}",
+    Kind.study: "Run and judge it:  triptych run {file} --scale smoke",
+}
+
+
+def new(
+    kind: Annotated[Kind, typer.Argument(help="What to write.", show_choices=True)],
+    name: Annotated[str, typer.Argument(help="Its name, or the path of its file.")],
+) -> None:
+    """Write a working start of a structure, an algorithm or a study.
+
+    The file is NAME.py. It passes its checks as it is; change it from there.
+
+    Example: triptych new structure my_chain
+    """
+    from triptych.core.validation import UserError
+
+    file = Path(name if name.endswith(".py") else f"{name}.py")
+    if not file.parent.is_dir():
+        raise UserError(f"there is no folder {file.parent}: make it first")
+    if file.exists():
+        raise UserError(f"{file} exists already: choose another name, or move it away")
+    _check_name(kind, file)
+    try:
+        with file.open("x", encoding="utf-8") as opened:
+            opened.write(content(kind, file.stem))
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+    typer.echo(f"Wrote {file}.")
+    typer.echo(NEXT[kind].format(file=file))
+
+
+def content(kind: Kind, name: str) -> str:
+    """The text of a new file."""
+    template = (TEMPLATES / f"{kind.value}.py").read_text("utf-8")
+    title = f"My{kind.value.title()}"
+    return template.replace(title, _class_name(name, template)).replace(f"my_{kind.value}", name)
+
+
+def _class_name(name: str, template: str) -> str:
+    """my_chain -> MyChain; a name that means something else in the file gets a longer one."""
+    import builtins
+    import keyword
+    import re
+
+    camel = "".join(part[:1].upper() + part[1:] for part in name.split("_"))
+    taken = {*re.findall(r"\w+", template), *keyword.kwlist, *vars(builtins)}
+    return f"{camel}Structure" if camel in taken else camel
+
+
+def _check_name(kind: Kind, file: Path) -> None:
+    """Refuse a name that no module can have, or that hides another one."""
+    import keyword
+    import re
+
+    from triptych.core.validation import UserError
+
+    name = file.stem
+    if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UserError(
+            f"{name!r} cannot be the name of a {kind.value}: use letters, digits and _, begin with "
+            "a letter, and take no word of Python"
+        )
+    if _is_installed(name):
+        raise UserError(
+            f"there is a Python module {name} already, and a file of that name could hide it: "
+            "choose another name"
+        )
+    studies = Path(__file__).parents[2] / "studies"
+    ours = {path.stem for path in studies.rglob("*") if path.suffix in ("", ".py")}
+    if kind is Kind.study and name in ours:
+        raise UserError(f"{name} is a study of Triptych: choose another name")
+
+
+def _is_installed(name: str) -> bool:
+    """Whether `import NAME` finds Python's own or an installed module."""
+    import importlib.util
+
+    if name in sys.stdlib_module_names or name == "triptych":
+        return True
+    spec = importlib.util.find_spec(name)
+    places = Path(spec.origin or "").parts if spec else ()
+    return "site-packages" in places or "dist-packages" in places

@@ -1,0 +1,43 @@
+"""`triptych reproduce`: run every study."""
+
+from triptych.lab.cli.options import (
+    Address,
+    Device,
+    EngineName,
+    EngineOption,
+    Fresh,
+    Json,
+    Keep,
+    Limit,
+    Out,
+    ScaleName,
+    ScaleOption,
+    Seeds,
+    Workers,
+)
+from triptych.lab.cli.running import RunOptions, run_studies
+from triptych.lab.cli.stored import DEFAULT_FOLDER
+
+
+def reproduce(
+    scale: ScaleOption = ScaleName.laptop,
+    seeds: Seeds = None,
+    device: Device = "cpu",
+    engine: EngineOption = EngineName.local,
+    ray_address: Address = None,
+    workers: Workers = None,
+    limit: Limit = None,
+    fresh: Fresh = False,
+    keep: Keep = False,
+    out: Out = DEFAULT_FOLDER,
+    as_json: Json = False,
+) -> None:
+    """Run every study, judge every claim, and write the report.
+
+    What is done already is not run again. Exit code 1 means that a claim fails in your own run, a
+    unit failed, rows have a nan or a figure could not be drawn. Shipped evidence never changes it.
+
+    Example: triptych reproduce --scale smoke
+    """
+    options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
+    run_studies([], options, out, as_json)

@@ -1,0 +1,54 @@
+"""`triptych run`: run some studies, or a study of one's own."""
+
+from typing import Annotated
+
+import typer
+
+from triptych.lab.cli.options import (
+    Address,
+    Device,
+    EngineName,
+    EngineOption,
+    Fresh,
+    Json,
+    Keep,
+    Limit,
+    Out,
+    ScaleName,
+    ScaleOption,
+    Seeds,
+    Workers,
+)
+from triptych.lab.cli.running import RunOptions, run_studies
+from triptych.lab.cli.stored import DEFAULT_FOLDER
+
+
+def run(
+    studies: Annotated[
+        list[str], typer.Argument(help="Names of studies, or Python files of your own.")
+    ],
+    scale: ScaleOption = ScaleName.laptop,
+    seeds: Seeds = None,
+    device: Device = "cpu",
+    engine: EngineOption = EngineName.local,
+    ray_address: Address = None,
+    workers: Workers = None,
+    limit: Limit = None,
+    assign: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated."),
+    ] = None,
+    fresh: Fresh = False,
+    keep: Keep = False,
+    out: Out = DEFAULT_FOLDER,
+    as_json: Json = False,
+) -> None:
+    """Run studies, judge their claims, and write the report.
+
+    Exit code 1 means that a claim of theirs fails in your own run, a unit failed, rows have a nan
+    or a figure could not be drawn. Shipped evidence never changes it.
+
+    Example: triptych run query_complexity --scale smoke --set depths=[2,3]
+    """
+    options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
+    run_studies(studies, options, out, as_json, assign or [])

@@ -1,0 +1,38 @@
+"""What goes to a worker and what comes back: a unit as plain data, that it began, how it ended."""
+
+from typing import Any, NamedTuple
+
+
+class WorkItem(NamedTuple):
+    """A unit to run, as plain data: the study plans its units and finds this one by its key."""
+
+    source: str
+    key: str
+    settings: str
+    scale: str
+    seed: int
+    device: str
+    cache: str
+
+
+class Started(NamedTuple):
+    """A unit began to run."""
+
+    key: str
+
+
+class Ended(NamedTuple):
+    """How a unit ended: with rows, or with an error.
+
+    nan
+        The fields of its rows in which a nan stands, as "Tuned.head".
+    """
+
+    key: str
+    rows: list[dict[str, Any]] | None
+    error: str | None
+    seconds: float
+    nan: tuple[str, ...] = ()
+
+
+Event = Started | Ended

@@ -1,0 +1,89 @@
+"""Run one unit in a process: find its study, plan its units again, and run the right one."""
+
+import functools
+import gc
+import json
+import random
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+
+from triptych.lab.running.discovery import load_study
+from triptych.lab.running.items import Ended, WorkItem
+from triptych.lab.running.workbench import WorkBench, derived_seed
+from triptych.studies.api.records import from_json
+from triptych.studies.api.study import AnyStudy, Scale, nan_fields
+
+_ERROR_FRAMES, _ERROR_LINES = 4, 20
+
+
+def run_item(item: WorkItem, study: AnyStudy | None = None) -> Ended:
+    """Run one unit to its end; whatever it raises becomes its error.
+
+    Torch uses one thread, and the global generators start from the unit's seed, so that the rows
+    depend on the unit alone and not on what ran before it in this process.
+    """
+    started = time.perf_counter()
+    try:
+        with _isolated(item.seed):
+            study = study or _study(item.source)
+            unit = _unit(study, Scale(item.scale), item.settings, item.key)
+            bench = WorkBench(item.seed, item.device, Path(item.cache))
+            rows, nan = [], dict[str, None]()
+            for number, row in enumerate(study.run(unit, bench)):
+                rows.append(json.loads(json.dumps(study.row_to_json(row, number))))
+                nan |= dict.fromkeys(nan_fields(row))
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # SystemExit too: a unit that calls sys.exit has not given its rows
+        lines = traceback.format_exc(limit=-_ERROR_FRAMES).rstrip().splitlines()
+        seconds = time.perf_counter() - started
+        gc.collect()
+        if torch.cuda.is_initialized():
+            with suppress(RuntimeError):  # after a fault on the device every call raises it again
+                torch.cuda.empty_cache()
+        return Ended(item.key, None, "\n".join(lines[-_ERROR_LINES:]), seconds)
+    return Ended(item.key, rows, None, time.perf_counter() - started, tuple(nan))
+
+
+@functools.cache
+def _study(source: str) -> AnyStudy:
+    return load_study(source)
+
+
+def _unit(study: AnyStudy, scale: Scale, settings: str, key: str) -> Any:
+    """The unit of this key among those that the study plans."""
+    kind = type(study.settings[scale])
+    for unit in study.units(from_json(kind, json.loads(settings))):
+        if study.key(unit) == key:
+            return unit
+    raise RuntimeError(
+        f"study {study.name} plans other units here than in the process that started this one: "
+        "its units must depend on the settings alone"
+    )
+
+
+@contextmanager
+def _isolated(seed: int) -> Iterator[None]:
+    """One torch thread and global generators of the unit's own; the caller's are restored."""
+    threads, torch_state = torch.get_num_threads(), torch.get_rng_state()
+    python_state, numpy_state = random.getstate(), numpy.random.get_state()
+    own, precision = derived_seed(seed, "global generators"), torch.get_float32_matmul_precision()
+    torch.set_num_threads(1)
+    torch.manual_seed(own)
+    random.seed(own)
+    numpy.random.seed(own % 2**32)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        torch.set_float32_matmul_precision(precision)
+        torch.set_rng_state(torch_state)
+        random.setstate(python_state)
+        numpy.random.set_state(numpy_state)

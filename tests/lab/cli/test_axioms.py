@@ -1,0 +1,108 @@
+"""`triptych axioms`."""
+
+import json
+import re
+
+import pytest
+from tests.support.command_line import run
+
+GOOD = """
+from triptych.structures.uniform import Uniform
+
+def examples():
+    return {"bits": Uniform(2, 3)}
+"""
+
+
+WRONG = """
+from triptych.core.table import Table
+
+class Flipped(Table):
+    def next_token_log_probs(self, prefix):
+        return super().next_token_log_probs(prefix).flip(-1)
+
+def examples():
+    table = Table.random(2, 3, seed=0)
+    return {"flipped": Flipped(2, 3, table.log_probs)}
+"""
+
+
+def test_a_file_of_ones_own(tmp_path):
+    file = tmp_path / "good.py"
+    file.write_text(GOOD)
+    result = run("axioms", str(file))
+    assert result.exit_code == 0
+    assert "7 of 7 axioms hold." in result.stdout
+    rows = json.loads(run("axioms", str(file), "--json").stdout)
+    assert {row["module"] for row in rows} == {"good"}
+    assert all(row["holds"] for row in rows)
+
+
+def test_a_failing_axiom_is_named_and_sets_the_exit_code(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG)
+    result = run("axioms", str(file))
+    assert result.exit_code == 1
+    assert "FAILS: next token equals the table  (wrong: flipped)" in result.stdout
+    assert re.search(r"asked +P\(next token [01] \| \[[01, ]*\]\)", result.stdout)
+    assert f"{file}:5" in result.stdout
+    rows = json.loads(run("axioms", str(file), "--json").stdout)
+    (row,) = (row for row in rows if row["axiom"] == "next token equals the table")
+    assert float(row["expected"]) + float(row["got"]) == pytest.approx(1)  # flipped
+    assert row["place"] == f"{file}:5"
+    assert all(row["asked"] == "" for row in rows if row["holds"])
+
+
+def test_what_raises_is_found_in_the_users_file(tmp_path):
+    file = tmp_path / "wrong.py"
+    file.write_text(WRONG.replace("super().next_token_log_probs(prefix).flip(-1)", "prefix[:, 7]"))
+    result = run("axioms", str(file))
+    assert result.exit_code == 1
+    assert "FAILS: could not be checked: IndexError" in result.stdout
+    assert f"{file}:6" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (None, "there is no file"),
+        ("x = 1\n", "has no function examples()"),
+        ("import not_a_module_at_all\n", "not_a_module_at_all"),
+        ("def examples(:\n", "SyntaxError"),
+        ("def examples():\n    return [1]\n", "returned a list, not a dictionary"),
+        ("x = undefined_name\n", "NameError"),
+    ],
+)
+def test_user_mistakes_are_one_sentence(tmp_path, content, sentence):
+    file = tmp_path / "mine.py"
+    if content is not None:
+        file.write_text(content)
+    result = run("axioms", str(file))
+    assert result.exit_code == 2
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_one_example_that_cannot_be_checked_does_not_hide_the_others(tmp_path):
+    file = tmp_path / "mixed.py"
+    file.write_text(
+        GOOD.replace('{"bits"', '{"nothing": object(), "too large": Uniform(10, 10), "bits"')
+    )
+    result = run("axioms", str(file))
+    assert result.exit_code == 1
+    assert "could not be checked: UserError: structure: object has no vocab_size" in " ".join(
+        result.stdout.split()
+    )
+    assert "7/7" in result.stdout
+    rows = json.loads(run("axioms", str(file), "--json").stdout)
+    assert [row["error"] for row in rows[:2]] == [None, None]
+
+
+def test_a_gpu_that_is_not_there():
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    result = run("axioms", "--device", "cuda")
+    assert result.exit_code == 2
+    assert "sees no GPU" in result.stderr

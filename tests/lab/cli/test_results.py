@@ -1,0 +1,98 @@
+"""`triptych claims`, `rows`, `report`, `export` and `import`: what is done with stored rows."""
+
+import csv
+import io
+import json
+
+import pytest
+from tests.support.command_line import run
+
+from triptych.lab.results.ledger import load_ledger
+
+COUNTED = sum(not entry.extension for entry in load_ledger())
+
+
+def test_rows_for_a_spreadsheet(tmp_path):
+    out = str(tmp_path / "runs")
+    run("run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0", "--out", out)
+    table = list(
+        csv.DictReader(io.StringIO(run("rows", "exact_heads", "--csv", "--out", out).stdout))
+    )
+    assert {row["kind"] for row in table} == {"Conditional", "Head", "Twins", "Defeat"}
+    assert {row["scale"] for row in table} == {"smoke"}
+    heads = run("rows", "exact_heads", "--kind", "Head", "--out", out).stdout.splitlines()
+    assert all("wrong_labels" in json.loads(line) for line in heads)
+    missing = run("rows", "exact_gap", "--csv", "--out", out)
+    assert missing.exit_code == 2
+    assert "no rows of study exact_gap: run it there first" in missing.stderr
+
+
+def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
+    """Run, export, and go on from the file elsewhere; the verdicts are shown as shipped."""
+    there, here, kept = (str(tmp_path / name) for name in ("there", "here", "kept"))
+    small = ["run", "exact_heads", "--scale", "laptop", "--workers", "0", "--set", "strings=20"]
+    small += ["--set", "states=4", "--set", "wide=7"]
+    run(*small, "--seeds", "1", "--out", there)
+    told = run("export", "--scale", "laptop", "--out", there, "--to", kept)
+    assert told.exit_code == 0, told.output
+    file = tmp_path / "kept" / "exact_heads.laptop.json"
+    done = len(json.loads(file.read_text())["units"])
+    assert told.stdout.strip() == f"{file}: {done} units, {done} of them new"
+
+    monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: tmp_path / "kept")
+    monkeypatch.chdir(tmp_path)
+    before = run("claims")
+    assert before.exit_code == 0
+    assert "laptop scale, shipped, cpu: holds" in before.stdout
+    assert "2 of these verdicts rest on shipped evidence." in before.stdout
+    line = json.loads(run("claims", "--json").stdout)[0]
+    assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
+    assert line["findings"][0]["done"] == done - 1
+    left_out = "1 more units of other settings are left out"  # DrawRegular with 20 strings
+    assert left_out in line["findings"][0]["notes"]
+
+    brought = run("import", "exact_heads.laptop", "--out", here)
+    assert brought.exit_code == 0, brought.output
+    assert f"{done} units brought in" in brought.stdout
+    again = run(*small, "--seeds", "1", "--out", here)
+    assert again.exit_code == 0, again.output
+    assert "shipped, cpu" not in again.stdout  # all of it is a part of this run
+    assert "imported)" in (tmp_path / "here" / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["export"], "there are no results in"),
+        (["import", "no.paper.json"], "there is no file no.paper.json (no rows came with"),
+    ],
+)
+def test_mistakes_about_kept_rows_are_one_sentence(arguments, sentence, tmp_path):
+    result = run(*arguments, "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+    assert not (tmp_path / "runs").exists()
+
+
+def test_claims_before_anything_was_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    result = run("claims")
+    assert result.exit_code == 0
+    assert f"{COUNTED} not run yet" in result.stdout
+    assert run("report", "--to", "page.html").exit_code == 0
+    assert "<html" in (tmp_path / "page.html").read_text()
+    elsewhere = run("claims", "--out", "typo")
+    assert elsewhere.exit_code == 2
+    assert "there are no results in typo" in elsewhere.stderr
+
+
+def test_figures_are_written_as_files_that_stand_alone(tmp_path):
+    folder = str(tmp_path / "runs")
+    assert run("run", "exact_tuning", "--scale", "smoke", "--out", folder).exit_code == 0
+    done = run("report", "--out", folder, "--figures", str(tmp_path / "figures"))
+    assert done.exit_code == 0
+    assert "1 figures in" in done.output
+    (picture,) = (tmp_path / "figures").iterdir()
+    assert picture.name == "exact_tuning-smoke-exact_tuning.svg"
+    assert picture.read_text().startswith("<svg")

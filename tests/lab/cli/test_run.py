@@ -1,0 +1,171 @@
+"""`triptych run`: studies of ours and of users, what goes wrong, and the exit code."""
+
+import json
+import re
+
+import pytest
+from tests.support.command_line import OWN_STUDY, run, run_own
+
+from triptych.lab.results.ledger import load_ledger
+
+FIELDS = [
+    "id",
+    "kind",
+    "title",
+    "source",
+    "setting",
+    "published",
+    "remark",
+    "extension",
+    "status",
+    "exceptions",
+    "study",
+    "findings",
+]
+
+
+SIZE = len(load_ledger())
+
+
+def test_run_judge_and_report(tmp_path):
+    """One study from nothing to the page, twice; then what is asked of the folder."""
+    out = tmp_path / "runs"
+    small = ["run", "exact_heads", "--scale", "smoke", "--workers", "0", "--out", str(out)]
+    result = run(*small)
+    assert result.exit_code == 0, result.output
+    assert "wei.thm-3.3" in result.stdout
+    assert re.search(r"exact_heads: \[(\d+)/\1\]", result.stderr)
+    page = out / "report.html"
+    assert "wei.thm-3.3" in page.read_text()
+    again = run(*small)
+    assert "nothing to run" in again.stderr or "0 units" in again.stderr
+    told = json.loads(run("claims", "--out", str(out), "--json").stdout)
+    assert len(told) == SIZE
+    assert list(told[0]) == FIELDS
+    by_id = {line["id"]: line for line in told}
+    finding = by_id["wei.thm-3.3"]["findings"][0]
+    assert (finding["scale"], finding["status"]) == ("smoke", "code runs")
+    assert {check["outcome"] for check in finding["checks"]} == {"holds"}
+    assert by_id["wei.thm-3.3"]["status"] == "not run yet", "a smoke run is no finding"
+    assert by_id["li.tab-3.1"]["findings"] == []
+    one = run("claims", "wei.thm-3.3", "--out", str(out)).stdout
+    assert "wrong labels" in one
+    assert "wei.thm-3.6" not in one
+    unknown = run("claims", "wei.thm-3.33", "--out", str(out))
+    assert (unknown.exit_code, "did you mean wei.thm-3.3?" in unknown.stderr) == (2, True)
+    page.unlink()
+    assert run("report", "--out", str(out)).exit_code == 0
+    assert page.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["run", "exact_head"], "did you mean exact_heads?"),
+        (["run", "exact_heads", "--set", "stats=3"], "did you mean 'states'?"),
+        (["run", "exact_heads", "--set", "states"], "FIELD=VALUE"),
+        (["run", "exact_gap", "--set", "modes=masks"], "did you mean 'masked'?"),
+        (["run", "exact_heads", "exact_gap", "--set", "strings=9"], "ExactGap has no field"),
+        (["run", "exact_heads", "--set", "vocab=x"], "vocab is 'x'; it must be int"),
+        (["run", "no_such_file.py"], "no_such_file.py"),
+        (["run", "exact_heads", "--device", "cuda:9"], "cuda:9"),
+    ],
+)
+def test_mistakes_before_a_run_are_one_sentence(arguments, sentence, tmp_path):
+    result = run(*arguments, "--scale", "smoke", "--workers", "0", "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert "Traceback" not in result.output
+
+
+def test_json_has_no_infinity(tmp_path):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY)
+    result = run_own(file, "--seeds", "1", "--json")
+
+    def refuse(name):
+        raise AssertionError(name)
+
+    (line,) = json.loads(result.stdout, parse_constant=refuse)
+    (check,) = line["findings"][0]["checks"]
+    assert (line["status"], check["low"], check["high"]) == ("undecided", None, None)
+
+
+def test_a_study_of_ones_own_and_its_claim(tmp_path):
+    """Judged, listed apart, and in the report also when another study runs and the file is gone."""
+    file, page = tmp_path / "mine.py", tmp_path / "runs" / "report.html"
+    file.write_text(OWN_STUDY)
+    result = run_own(file)
+    assert result.exit_code == 1, result.output
+    assert "Your own study mine" in result.stdout
+    assert "FAILS  mine.gain  There is a gain" in result.stdout
+    assert "my own gain" in result.stdout
+    assert "Your own claims: 0 holds, 1 fails, 0 undecided." in result.stdout
+    file.unlink()
+    out = str(tmp_path / "runs")
+    other = run(
+        "run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0", "--out", out
+    )
+    assert other.exit_code == 0, other.output
+    text = page.read_text()
+    assert "my own gain" in text
+    assert "My gains" in text, "its figure too"
+    again = run("claims", "mine.gain", "--out", out)
+    assert (again.exit_code, "my own gain" in again.stdout) == (1, True)
+    assert (
+        json.loads(run("claims", "mine.gain", "--json", "--out", out).stdout)[0]["status"]
+        == "fails"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        (
+            '"mine.gain"',
+            '"wei.prop-3.4"',
+            "is a published result and judged by its own study alone",
+        ),
+        (', title="There is a gain"', "", "has no title"),
+        ('name="mine"', 'name="exact_gap"', "is a study of Triptych: give yours another name"),
+    ],
+)
+def test_what_a_study_of_ones_own_must_not_do(tmp_path, before, after, sentence):
+    file = tmp_path / "mine.py"
+    assert before in OWN_STUDY
+    file.write_text(OWN_STUDY.replace(before, after))
+    result = run_own(file)
+    assert result.exit_code == 2, result.output
+    assert sentence in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ("-1.0 - 0.1 * unit.seed", "1 / 0", "3 units failed"),
+        ("-1.0 - 0.1 * unit.seed", "float('nan')", "mine, seed 0: nan in Gain.gain"),
+        (
+            "gains = [row.gain for row in rows.of(Gain)]\n    return",
+            "return",
+            "draw raised NameError",
+        ),
+    ],
+)
+def test_what_goes_wrong_is_told_and_sets_the_exit_code(tmp_path, before, after, sentence):
+    file = tmp_path / "mine.py"
+    assert before in OWN_STUDY
+    file.write_text(OWN_STUDY.replace(before, after))
+    result = run_own(file, scale="smoke" if "units" not in sentence else "laptop")
+    assert result.exit_code == 1, result.output
+    assert sentence in result.stderr
+
+
+def test_verdicts_are_told_also_when_the_report_cannot_be_written(tmp_path, monkeypatch):
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY)
+    (tmp_path / "runs" / "report.html").mkdir(parents=True)
+    result = run_own(file)
+    assert "my own gain" in result.stdout
+    assert result.exit_code == 2
+    assert "the report cannot be written to" in result.stderr
