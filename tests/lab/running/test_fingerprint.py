@@ -249,3 +249,28 @@ def test_the_command_line_asks(folder, tmp_path, monkeypatch):
     assert rows_in(tmp_path / "runs") == [0.0, 5.0, 10.0]
     edited(folder, "mine.py", "LIMIT = 1.0", "LIMIT = 50.0")
     assert run().exit_code == 0, "a judge is no reason to make rows anew"
+
+
+def test_code_that_made_the_same_rows_is_no_other_code(folder, tmp_path):
+    """After a renaming the study names its old fingerprint, and its rows stay good."""
+    out, before = tmp_path / "runs", load_study(folder / "mine.py")
+    old = code.fingerprint(before)
+    assert run_into(out, before).done == 3
+    edited(folder, "mine.py", "STEP", "PACE")
+    renamed = load_study(folder / "mine.py")
+    assert code.fingerprint(renamed) != old
+    with pytest.raises(EditedStudy):
+        run_into(out, renamed)
+    said = dataclasses.replace(renamed, same_rows_as=[old])
+    assert (run_into(out, said).done, run_into(out, said).skipped) == (0, 3)
+
+
+def test_shipped_rows_were_made_by_code_that_is_known():
+    """Evidence without a fingerprint is older than fingerprints; any other is of today's code."""
+    studies = find_studies()
+    for file in sorted((Path(__file__).parents[3] / "evidence").glob("*.*.json")):
+        kept = json.loads(file.read_text())
+        study = studies[kept["study"]]
+        known = {code.fingerprint(study), *study.same_rows_as}
+        for unit in kept["units"]:
+            assert unit["code"] is None or unit["code"]["fingerprint"] in known, file.name

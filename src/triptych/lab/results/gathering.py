@@ -221,7 +221,7 @@ def _judged_run(
         scale=scale.value,
         settings=settings,
         rows=[row for unit in units for row in unit.rows],
-        units=_records(units, code, study.revision),
+        units=_records(units, code, study),
         own=chosen.file is not None,
         changed=_changed(study, scale, settings),
         larger=_larger(study, scale),
@@ -261,10 +261,11 @@ def _concluded_run(
 
 
 def _records(
-    units: Sequence[StoredUnit], code: Code | None, revision: int | None
+    units: Sequence[StoredUnit], code: Code | None, study: AnyStudy | None
 ) -> list[UnitRecord]:
     labels = short_labels([(unit.parameters, unit.seed) for unit in units])
-    edited = {unit.key for unit in made_before_an_edit(units, code)} if code else set()
+    old = made_before_an_edit(study, units, code) if study and code else []
+    edited, revision = {unit.key for unit in old}, study.revision if study else None
     return [
         UnitRecord(
             label,

@@ -151,12 +151,18 @@ def run_study(
     return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older)
 
 
-def made_before_an_edit(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
-    """The finished units whose rows were made by other code of the study than today's."""
+def made_before_an_edit(
+    study: AnyStudy, units: Sequence[StoredUnit], code: Code
+) -> list[StoredUnit]:
+    """The finished units whose rows were made by other code of the study than today's.
+
+    Code of which the study says that it made the same rows is no other code.
+    """
+    known = {code.fingerprint, *study.same_rows_as}
     return [
         unit
         for unit in units
-        if unit.status == "done" and unit.code and unit.code.fingerprint != code.fingerprint
+        if unit.status == "done" and unit.code and unit.code.fingerprint not in known
     ]
 
 
@@ -171,7 +177,7 @@ def made_by_other_code(units: Sequence[StoredUnit], code: Code) -> list[StoredUn
 
 def refuse_old_rows(study: AnyStudy, units: Sequence[StoredUnit], code: Code, folder: Path) -> None:
     """Raise if rows of these units were made before the study was edited."""
-    old = made_before_an_edit(units, code)
+    old = made_before_an_edit(study, units, code)
     if old:
         raise EditedStudy(
             f"study {study.name} was edited since {len(old)} of its {len(units)} units in {folder} "

@@ -17,7 +17,7 @@ w     word          our token, 0..vocab_size-1
       ids[w]        the model's token id of w
 v     vectors       [batch, t, width], in place of word embeddings, without positions
 
-transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported where it is used.
+transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used.
 """
 
 import math

@@ -354,4 +354,5 @@ STUDY = Study(
         )
     ],
     figures=[errors_figure],
+    same_rows_as=["b2cc86985c2a"],
 )

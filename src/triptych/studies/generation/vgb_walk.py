@@ -432,4 +432,5 @@ STUDY = Study(
         ),
     ],
     figures=[speed_figure, leaves_figure],
+    same_rows_as=["3334bcf1e427"],
 )

@@ -248,4 +248,5 @@ STUDY = Study(
     run=run,
     rows=(Measured,),
     figures=[causal_figure, masked_figure],
+    same_rows_as=["26a52088388d"],
 )

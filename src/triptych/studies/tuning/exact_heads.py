@@ -421,4 +421,5 @@ STUDY = Study(
         ),
     ],
     figures=[margin_figure],
+    same_rows_as=["39adcbc350e1"],
 )

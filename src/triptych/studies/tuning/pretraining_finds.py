@@ -203,4 +203,5 @@ STUDY = Study(
     run=run,
     rows=(AtSnapshot,),
     figures=[training_figure],
+    same_rows_as=["7eeab7af5d3a"],
 )

@@ -275,4 +275,5 @@ STUDY = Study(
     run=run,
     rows=(Value, Sampled),
     figures=[quality_figure],
+    same_rows_as=["d69ecf23d28c"],
 )

@@ -280,4 +280,5 @@ STUDY = Study(
     rows=ROWS,
     claims=CLAIMS,
     figures=FIGURES,
+    same_rows_as=["d30c2221f53b"],
 )

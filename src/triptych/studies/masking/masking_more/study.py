@@ -187,4 +187,5 @@ STUDY = Study(
     rows=ROWS,
     claims=CLAIMS,
     figures=FIGURES,
+    same_rows_as=["6ddb44d7cf0e"],
 )

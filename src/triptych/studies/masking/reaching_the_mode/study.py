@@ -207,4 +207,5 @@ STUDY = Study(
     rows=get_args(Row),
     claims=CLAIMS,
     figures=FIGURES,
+    same_rows_as=["bde01fedb5f6"],
 )
