@@ -46,5 +46,6 @@ def examples() -> dict[str, MyStructure]:
     """Small cases, whose axioms are checked by enumeration."""
     return {
         "bits": MyStructure(0.9, vocab_size=2, length=4),
+        "three tokens": MyStructure(0.5, vocab_size=3, length=3),
         "always the same": MyStructure(1.0, vocab_size=3, length=3),
     }
