@@ -71,6 +71,7 @@ NOT_COVERED: dict[str, list[str]] = {
     ],
     "parts of the entrance that several structures or rngs share; they get checked values": [
         "core.randomness.as_rows_of",
+        "core.randomness.check_goes_on",
         "core.randomness.as_table",
         "structures.permutations.as_temperatures",
         "structures.soft_tokens.as_soft_tokens",

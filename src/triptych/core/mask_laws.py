@@ -25,7 +25,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Number,
@@ -41,7 +41,6 @@ from triptych.core.validation import (
     as_probability,
     as_size,
     check_callable,
-    check_can,
     check_distributions,
     check_room,
     check_shape,
@@ -204,10 +203,10 @@ class MaskLaw:
         check_distributions("p(K | x)", answer.exp())
         return answer
 
-    def draw(self, tokens: Tokens, rng: Rng) -> Int[Tensor, " batch"]:
+    def draw(self, tokens: Tokens, rng: RngLike) -> Int[Tensor, " batch"]:
         """The number of a block for each sequence."""
         tokens = self._as_tokens(tokens)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         if self.given is None:
             rows = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
             return rng.categorical(self.log_probs[None], rows)

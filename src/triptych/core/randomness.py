@@ -210,8 +210,8 @@ def _pays(draws: int, outcomes: int) -> bool:
     return outcomes <= _ALIAS_OUTCOMES and draws >= _ALIAS_DRAWS * outcomes
 
 
-RngLike = Rng | int
-"""An rng, or the seed of a new one."""
+RngLike = Rng | Count
+"""An rng, or a whole number: the seed of a new one."""
 
 
 def as_rng(rng: RngLike, device: torch.device | str = "cpu") -> Rng:
@@ -220,10 +220,24 @@ def as_rng(rng: RngLike, device: torch.device | str = "cpu") -> Rng:
     For functions that give a whole result. One that is called again and again, as a step of a
     chain, needs an rng: a seed would make the same draw every time.
     """
-    if isinstance(rng, bool) or not isinstance(rng, Integral):
-        check_can("rng", rng, "categorical")
+    if hasattr(rng, "categorical"):
         return cast(Rng, rng)
-    return TorchRng(int(rng), device)
+    if isinstance(rng, bool) or not isinstance(rng, Integral):
+        raise UserError(
+            f"rng is {shown(rng)}; it needs categorical, as TorchRng(0) has it, or must be a whole "
+            "number, the seed"
+        )
+    return TorchRng(as_seed(int(rng), name="rng"), device)
+
+
+def check_goes_on(rng: object) -> None:
+    """Refuse a seed where an rng is used again and again, as in a step of a chain."""
+    if isinstance(rng, Integral) and not isinstance(rng, bool):
+        raise UserError(
+            f"rng is {int(rng)}; a step needs an rng that goes on, or every step would make the "
+            f"same draws: TorchRng({int(rng)}), not {int(rng)}"
+        )
+    check_can("rng", rng, "categorical")
 
 
 class _Fork(BaseException):

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_conditional, log_normalise
-from triptych.core.protocols import Density, Rng
+from triptych.core.protocols import Density
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -198,9 +199,9 @@ class Table:
             out[rows] = self._one_pattern(tokens[rows], pattern)
         return out
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         rows = torch.zeros(n, dtype=torch.long, device=self.device)
         return self.sequences[rng.categorical(self.log_probs[None], rows)]
 

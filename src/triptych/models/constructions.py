@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import check_distributions, check_integers
 
@@ -60,9 +60,9 @@ class ParallelTransformer:
         tied = log_probs == log_probs.amax(-1, keepdim=True)
         return tied.long().argmax(-1)
 
-    def sample(self, x: Int[Tensor, "batch length"], rng: Rng) -> Int[Tensor, "batch length"]:
+    def sample(self, x: Int[Tensor, "batch length"], rng: RngLike) -> Int[Tensor, "batch length"]:
         """Every position drawn on its own [li, (4.61)]."""
-        return rng.categorical(self.log_probs(x))
+        return as_rng(rng, x.device).categorical(self.log_probs(x))
 
 
 def compiled_law(

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     ROW_SUM_TOLERANCE,
     Count,
@@ -212,10 +212,10 @@ class CFG:
         shown = torch.arange(self.length, device=prefix.device).expand_as(tokens) < t
         return self._marginals(tokens, shown, "the prefix")[:, t]
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         """A length, then the tree from the top, every split in proportion to what it can derive."""
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = _rows_or_uniform(self._spans[:, 0][None])
         total = 1 + rng.categorical(lengths, everyone)

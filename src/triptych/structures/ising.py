@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise, with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences, places, rows_by_pattern
 from triptych.core.validation import (
     Count,
@@ -47,7 +47,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     check_room,
     check_same_device,
     moved_to,
@@ -265,9 +264,9 @@ class Ising:
         joint = self._log_weights.reshape(2**t, 2, -1).logsumexp(-1)
         return log_normalise(joint[(prefix * places(2, t, prefix.device)).sum(-1)])
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         law = (self._log_weights - self.log_partition)[None]
         rank = rng.categorical(law, everyone)

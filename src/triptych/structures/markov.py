@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -70,7 +70,7 @@ class Markov:
     ) -> Float[Tensor, "batch length vocab"]:
         return self._hmm.masked_log_probs(tokens, hidden)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         return self._hmm.sample(n, rng)
 
     @cached_property

@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import point_mass, with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -30,7 +30,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     moved_to,
     raise_if_impossible,
     set_fields,
@@ -108,9 +107,9 @@ class HiddenParity:
         raise_if_impossible(total.log(), "what is shown")
         return with_point_masses((counts / total[:, None, None]).log(), tokens, hidden)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         half = torch.full((1, 2), -math.log(2), dtype=torch.float64, device=self.device)
         first = rng.categorical(
             half, torch.zeros((n, self.length - 1), dtype=torch.long, device=self.device)

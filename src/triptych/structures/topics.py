@@ -29,7 +29,7 @@ from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
 from triptych.core.masking import as_rates
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -45,7 +45,6 @@ from triptych.core.validation import (
     as_prefix,
     as_size,
     as_tokens,
-    check_can,
     raise_if_impossible,
     set_fields,
 )
@@ -117,9 +116,9 @@ class Topics:
         raise_if_impossible(self._log_evidence(seen), "the prefix")
         return self._word_log_probs(seen)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         free = torch.ones((n, self.topics), dtype=torch.float64, device=self.device)
         chosen = []
         for _ in range(self.drawn):  # without replacement: a chosen topic loses its weight
@@ -315,9 +314,9 @@ class LDA:
         by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
         return torch.cat([by_topic, words[..., -1:]], dim=-1)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = self.length - self.min_length + 1
         ends = self.min_length + rng.categorical(_uniform(lengths, self.device)[None], everyone)

@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -19,7 +19,6 @@ from triptych.core.validation import (
     as_prefix,
     as_size,
     as_tokens,
-    check_can,
     set_fields,
 )
 
@@ -63,9 +62,9 @@ class Uniform:
         law = self._law(len(tokens))[:, None].expand(-1, self.length, -1)
         return with_point_masses(law, tokens, hidden)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         rows = torch.zeros((n, self.length), dtype=torch.long, device=self.device)
         return rng.categorical(self._law(1), rows)
 

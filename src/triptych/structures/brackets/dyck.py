@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -45,7 +45,6 @@ from triptych.core.validation import (
     as_size,
     as_text,
     as_tokens,
-    check_can,
     check_same_device,
     moved_to,
     raise_if_impossible,
@@ -358,9 +357,9 @@ class Dyck:
         state is "ended"."""
         return self._messages(*self._as_masked(tokens, hidden)).state
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         log_types = self.type_probs.log()[None]
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         depth, ended = everyone, everyone.bool()

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -41,7 +42,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     check_room,
     check_same_device,
     moved_to,
@@ -267,18 +267,18 @@ class HMM:
             log_probs[zero] = log_matmul(log_next[zero], self.emission.log())
         return log_probs
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         tokens = self._empty_tokens(n)
         for chunk, _, emitted in self._sample_chunks(n, rng):
             tokens[:, chunk] = emitted.T
         return tokens
 
-    def sample_with_states(self, n: Count, rng: Rng) -> Drawn:
+    def sample_with_states(self, n: Count, rng: RngLike) -> Drawn:
         """Tokens and the states behind them; the same tokens as `sample` from the same rng."""
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         drawn = Drawn(self._empty_tokens(n), self._empty_tokens(n))
         for chunk, states, emitted in self._sample_chunks(n, rng):
             drawn.states[:, chunk] = states.T

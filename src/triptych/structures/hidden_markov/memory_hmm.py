@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import (
     Count,
@@ -46,7 +46,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     check_distributions,
     check_room,
     check_same_device,
@@ -278,9 +277,9 @@ class MemoryHMM:
         ]
         return Posteriors(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         memory = rng.categorical(self._log_memory[None], everyone)
         log_transition = self.transition.log()
