@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import check_distributions, check_integers
@@ -30,6 +31,10 @@ class Block:
     outer: Float[Tensor, "width hidden"]
     outer_bias: Float[Tensor, " width"]
 
+    def __repr__(self) -> str:
+        hidden = counted(len(self.inner_bias), "hidden unit")
+        return f"Block(width {len(self.outer_bias)}, {hidden})"
+
     def __call__(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
         scores = (x @ self.query.T) @ (x @ self.key.T).mT
         mixed = x + scores.softmax(-1) @ (x @ self.value.T) @ self.output.T
@@ -46,6 +51,11 @@ class ParallelTransformer:
     blocks: tuple[Block, ...]
     head: Float[Tensor, "vocab width"]
     head_bias: Float[Tensor, " vocab"]
+
+    def __repr__(self) -> str:
+        (symbols, width), length = self.tokens.shape, len(self.positions)
+        inputs = f"{counted(symbols, 'symbol')}, length {length}"
+        return f"ParallelTransformer({inputs}, {counted(len(self.blocks), 'block')}, width {width})"
 
     def log_probs(self, x: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
         """log of the predicted distribution of every position."""

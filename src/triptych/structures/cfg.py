@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table
 from triptych.core.logspace import with_point_masses
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
@@ -51,6 +52,7 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.structures.strings import likely_strings
 
 Rules = Mapping[str, Mapping[str | tuple[str, str], float]]
 
@@ -98,7 +100,18 @@ class CFG:
             raise UserError(f"this grammar derives no string of at most {self.length} words")
 
     def __repr__(self) -> str:
-        return f"CFG(symbols={self.symbols}, words={self.words}, length={self.length})"
+        symbols, words = counted(self.symbols, "symbol"), counted(self.words, "word")
+        return f"CFG({symbols}, {words}, length at most {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "symbols": self.symbols,
+            "words": self.words,
+            "rules": int(self.binary.count_nonzero() + self.terminal.count_nonzero()),
+            "length at most": self.length,
+            "end token": self.end_token,
+        }
+        return card(repr(self), facts_table(facts), likely_strings(self, self.text))
 
     @classmethod
     def from_rules(

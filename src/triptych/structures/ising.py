@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_normalise, with_point_masses
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences, places, rows_by_pattern
@@ -96,7 +97,21 @@ class Ising:
             )
 
     def __repr__(self) -> str:
-        return f"Ising(spins={self.length})"
+        couplings = counted(int(self.coupling.triu().count_nonzero()), "coupling")
+        return f"Ising({counted(self.length, 'spin')}, {couplings})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "spins": self.length,
+            "couplings": int(self.coupling.triu().count_nonzero()),
+            "exact": "all questions" if self.length <= MAX_ENUMERATED else "conditionals only",
+        }
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.coupling, title="coupling", rows="spin", columns="spin"),
+            heat_map(self.field[None], title="field", columns="spin"),
+        )
 
     @property
     def vocab_size(self) -> int:

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.randomness import RngLike
 from triptych.core.validation import (
     Count,
@@ -46,7 +47,16 @@ class Markov:
         set_fields(self, transition=hmm.transition, length=hmm.length)
 
     def __repr__(self) -> str:
-        return f"Markov(vocab={self.vocab_size}, length={self.length})"
+        return f"Markov({counted(self.vocab_size, 'symbol')}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {"symbols": self.vocab_size, "length": self.length}
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.initial[None], title="initial", columns="symbol"),
+            heat_map(self.transition, title="transition", rows="symbol", columns="next symbol"),
+        )
 
     @property
     def vocab_size(self) -> int:

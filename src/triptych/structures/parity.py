@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, cut, facts_table
 from triptych.core.logspace import point_mass, with_point_masses
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
@@ -34,6 +35,7 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.structures.strings import digits, likely_strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +54,17 @@ class HiddenParity:
         set_fields(self, secret=secret)
 
     def __repr__(self) -> str:
-        return f"HiddenParity(secret={''.join(map(str, self.secret.tolist()))})"
+        secret = cut("".join(map(str, self.secret.tolist())), 40)
+        return f"HiddenParity(secret {secret}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        bits = [*self.secret.tolist(), int(self.secret.sum()) % 2]
+        facts = {
+            "length": self.length,
+            "secret": "".join(map(str, bits[:-1])),
+            "the even string": "".join(map(str, bits)),
+        }
+        return card(repr(self), facts_table(facts), likely_strings(self, digits))
 
     @classmethod
     def random(

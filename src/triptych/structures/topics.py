@@ -27,6 +27,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import MAX_CELLS, card, counted, facts_table, heat_map
 from triptych.core.logspace import with_point_masses
 from triptych.core.masking import as_rates
 from triptych.core.randomness import RngLike, as_rng
@@ -76,6 +77,19 @@ class Topics:
         as_size("topics * words", self.vocab_size)
         if self.drawn > self.topics:
             raise UserError(f"{self.drawn} distinct topics cannot be drawn of {self.topics}")
+
+    def __repr__(self) -> str:
+        topics = f"{self.drawn} of {counted(self.topics, 'topic')}"
+        return f"Topics({topics}, {counted(self.words, 'word')} each, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "topics": self.topics,
+            "topics of a document": self.drawn,
+            "words of a topic": self.words,
+            "length": self.length,
+        }
+        return card(repr(self), facts_table(facts), _words_map(self.topics, self.words))
 
     @property
     def vocab_size(self) -> int:
@@ -272,6 +286,21 @@ class LDA:
         set_fields(self, **sizes, length=length, concentration=concentration, device=device)
         as_size("topics * words", self.end_token)
 
+    def __repr__(self) -> str:
+        topics, words = counted(self.topics, "topic"), counted(self.words, "word")
+        lengths = f"length {self.min_length} to {self.length}"
+        return f"LDA({topics}, {words} each, concentration {self.concentration:g}, {lengths})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "topics": self.topics,
+            "concentration": self.concentration,
+            "words of a topic": self.words,
+            "length": f"{self.min_length} to {self.length}",
+            "end token": self.end_token,
+        }
+        return card(repr(self), facts_table(facts), _words_map(self.topics, self.words))
+
     @property
     def end_token(self) -> int:
         return self.topics * self.words
@@ -377,6 +406,15 @@ def _topic_counts(
     topic = torch.where(shown, tokens, 0) // words
     counts = torch.zeros((len(tokens), topics), dtype=torch.float64, device=tokens.device)
     return counts.scatter_add(1, topic, shown.double())
+
+
+def _words_map(topics: int, words: int) -> str:
+    """The law of the words of each topic, as far as a picture shows it."""
+    shown = min(topics, MAX_CELLS), min(topics * words, MAX_CELLS)
+    owner = torch.arange(shown[1]) // words
+    law = (owner == torch.arange(shown[0])[:, None]).double() / words
+    size = (topics, topics * words)
+    return heat_map(law, title="words of each topic", rows="topic", columns="word", size=size)
 
 
 def _uniform(outcomes: int, device: torch.device | str) -> Float[Tensor, " outcomes"]:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, number
 from triptych.core.logspace import with_point_masses
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
@@ -41,6 +42,15 @@ class Uniform:
             length=as_size("length", self.length),
             device=as_device(self.device),
         )
+
+    def __repr__(self) -> str:
+        return f"Uniform({counted(self.vocab_size, 'symbol')}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        log_prob = -self.length * math.log10(self.vocab_size)
+        each = number(10**log_prob) if log_prob > -300 else f"10^{number(log_prob)}"
+        facts = {"symbols": self.vocab_size, "length": self.length, "each string": each}
+        return card(repr(self), facts_table(facts))
 
     def to(self, device: torch.device | str) -> "Uniform":
         return Uniform(self.vocab_size, self.length, device)

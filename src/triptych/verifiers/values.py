@@ -17,6 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import PAD
+from triptych.core.display import counted
 from triptych.core.protocols import Decoder, Rng, Value
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
@@ -151,6 +152,9 @@ class TokenValue:
                 f"the probe reads {self.probe.width} features; {self.length} positions of "
                 f"{self.vocab_size} tokens and none have {wanted}"
             )
+
+    def __repr__(self) -> str:
+        return f"TokenValue({counted(self.vocab_size, 'symbol')}, length {self.length})"
 
     @classmethod
     def fit(

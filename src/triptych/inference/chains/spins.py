@@ -38,6 +38,7 @@ import torch
 from jaxtyping import Float, Int, Int16, UInt8
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Rng
 from triptych.core.randomness import RngLike, TorchRng, as_rng, check_goes_on
@@ -173,7 +174,7 @@ class SpinGibbs:
             )
 
     def __repr__(self) -> str:
-        return f"SpinGibbs(sites={self.sites}, colours={len(self.classes)})"
+        return f"SpinGibbs({counted(self.sites, 'site')}, {counted(len(self.classes), 'colour')})"
 
     @property
     def sites(self) -> int:

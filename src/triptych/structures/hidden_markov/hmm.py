@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
 from triptych.core.randomness import RngLike, as_rng
@@ -95,7 +96,17 @@ class HMM:
         set_fields(self, initial=initial, transition=transition, emission=emission, length=length)
 
     def __repr__(self) -> str:
-        return f"HMM(states={self.states}, vocab={self.vocab_size}, length={self.length})"
+        states, symbols = counted(self.states, "state"), counted(self.vocab_size, "symbol")
+        return f"HMM({states}, {symbols}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {"states": self.states, "symbols": self.vocab_size, "length": self.length}
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.transition, title="transition", rows="state", columns="next state"),
+            heat_map(self.emission, title="emission", rows="state", columns="symbol"),
+        )
 
     @property
     def vocab_size(self) -> int:

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
@@ -115,9 +116,24 @@ class MemoryHMM:
         set_fields(self, **tensors, length=as_size("length", self.length))
 
     def __repr__(self) -> str:
-        return (
-            f"MemoryHMM(values={self.values}, cells={self.cells}, syntax={self.syntax}, "
-            f"vocab={self.vocab_size}, length={self.length})"
+        cells = f"{counted(self.cells, 'cell')} of {counted(self.values, 'value')}"
+        syntax, symbols = counted(self.syntax, "syntax state"), counted(self.vocab_size, "symbol")
+        return f"MemoryHMM({cells}, {syntax}, {symbols}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "memory cells": self.cells,
+            "values of a cell": self.values,
+            "syntax states": self.syntax,
+            "symbols": self.vocab_size,
+            "length": self.length,
+        }
+        emission, where = self.emission.flatten(0, 2), "value, cell, syntax state"
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.transition, title="transition", rows="state", columns="next state"),
+            heat_map(emission, title=f"emission (rows: {where})", columns="symbol"),
         )
 
     @property
