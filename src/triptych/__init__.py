@@ -3,7 +3,7 @@
     import triptych
 
     hmm = triptych.HMM.random(states=4, vocab=5, length=12, seed=0)
-    tokens = hmm.sample(100, triptych.TorchRng(0))
+    tokens = hmm.sample(100, rng=0)
     hmm.log_prob(tokens)
 
 Each of these names is loaded when it is first used, and has a help of its own.
@@ -13,14 +13,21 @@ Structures, whose truth is known exactly
     small one. All sample, and answer log_prob, next_token_log_probs and masked_log_probs.
 Models, which answer the same questions
     Transformer of a Shape, as CausalLM or MaskedLM; PretrainedMaskedLM of Hugging Face.
+Training and adapting them
+    fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
+    Tuning adapts a model by a head or a soft prompt with a head.
 Randomness and laws
-    TorchRng; exact_law turns a small random program into its law; check_structure and check_sampler
-    try the laws on your own; MaskLaw says which positions are hidden, or redrawn, together.
+    TorchRng, or a whole number in its place, the seed: rng=0. exact_law turns a small random
+    program into its law; check_structure and check_sampler try the axioms on your own; MaskLaw
+    says which positions are hidden, or redrawn, together.
 Guided generation, one module each with `sample`
     ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, vgb; the model is a
     RecomputingDecoder of anything with next_token_log_probs, the verifier a Rule or a value.
+Samplers of full sequences, one module each
+    gibbs redraws blocks of positions, parallel draws many positions at once.
 Studies of your own
-    Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: triptych.studies.api.decide.
+    Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: triptych.studies.api.decide; for
+    figures: Figure, Panel, Series, Heatmap. A notebook draws them.
 
 On the command line: triptych --help.
 """
@@ -31,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from triptych.adaptation.prompts import Tuning as Tuning
     from triptych.core.axioms import check_sampler as check_sampler
     from triptych.core.axioms import check_structure as check_structure
     from triptych.core.decoders import RecomputingDecoder as RecomputingDecoder
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.randomness import exact_law as exact_law
     from triptych.core.table import Table as Table
+    from triptych.inference.chains import gibbs as gibbs
+    from triptych.inference.chains import parallel as parallel
     from triptych.inference.guided import ancestral as ancestral
     from triptych.inference.guided import backtracking as backtracking
     from triptych.inference.guided import best_of_n as best_of_n
@@ -60,15 +70,24 @@ if TYPE_CHECKING:
     from triptych.structures.topics import LDA as LDA
     from triptych.structures.topics import Topics as Topics
     from triptych.structures.uniform import Uniform as Uniform
+    from triptych.studies.api.figures import Figure as Figure
+    from triptych.studies.api.figures import Heatmap as Heatmap
+    from triptych.studies.api.figures import Panel as Panel
+    from triptych.studies.api.figures import Series as Series
     from triptych.studies.api.study import Claim as Claim
     from triptych.studies.api.study import Rows as Rows
     from triptych.studies.api.study import Scale as Scale
     from triptych.studies.api.study import Settings as Settings
     from triptych.studies.api.study import Study as Study
     from triptych.studies.api.study import Unit as Unit
+    from triptych.training import objectives as objectives
+    from triptych.training.loop import Recipe as Recipe
+    from triptych.training.loop import fit as fit
+    from triptych.training.loop import gap_meter as gap_meter
     from triptych.verifiers.exact import Rule as Rule
 
 _HOME = {  # module -> what is taken from it
+    "adaptation.prompts": ["Tuning"],
     "core.decoders": ["RecomputingDecoder"],
     "core.axioms": ["check_sampler", "check_structure"],
     "core.mask_laws": ["MaskLaw"],
@@ -85,27 +104,34 @@ _HOME = {  # module -> what is taken from it
     "structures.hidden_markov.memory_hmm": ["MemoryHMM"],
     "structures.topics": ["LDA", "Topics"],
     "structures.uniform": ["Uniform"],
+    "studies.api.figures": ["Figure", "Heatmap", "Panel", "Series"],
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
+    "training.loop": ["Recipe", "fit", "gap_meter"],
     "verifiers.exact": ["Rule"],
 }
-_MODULES = [
-    "ancestral",
-    "backtracking",
-    "best_of_n",
-    "blocks",
-    "particles",
-    "rejection",
-    "tokenwise",
-    "vgb",
-]
+_MODULES = {  # package -> its modules that are names here
+    "inference.chains": ["gibbs", "parallel"],
+    "inference.guided": [
+        "ancestral",
+        "backtracking",
+        "best_of_n",
+        "blocks",
+        "particles",
+        "rejection",
+        "tokenwise",
+        "vgb",
+    ],
+    "training": ["objectives"],
+}
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_PACKAGE_OF = {name: package for package, names in _MODULES.items() for name in names}
 
-__all__ = sorted([*_MODULE_OF, *_MODULES])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_MODULE_OF, *_PACKAGE_OF])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULES:
-        found = importlib.import_module(f"triptych.inference.guided.{name}")
+    if name in _PACKAGE_OF:
+        found = importlib.import_module(f"triptych.{_PACKAGE_OF[name]}.{name}")
     elif name in _MODULE_OF:
         found = getattr(importlib.import_module(f"triptych.{_MODULE_OF[name]}"), name)
     else:

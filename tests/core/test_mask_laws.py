@@ -92,7 +92,7 @@ def test_draws_follow_the_law(law):
 def test_moving_keeps_the_law():
     assert as_dict(MaskLaw.spans(3, 2).to("cpu")) == as_dict(MaskLaw.spans(3, 2))
     assert LOOKING.to("cpu").adaptive
-    assert repr(LOOKING) == "MaskLaw(adaptive, blocks=2, length=2)"
+    assert repr(LOOKING) == "MaskLaw(2 blocks of 1 position, length 2, looks at the sequence)"
 
 
 @pytest.mark.parametrize(

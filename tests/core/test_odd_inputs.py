@@ -28,6 +28,17 @@ IN_ARRAYS = [
     "check_distributions",
     "check_floats",
 ]
+IN_DISPLAY = [
+    "bars",
+    "card",
+    "counted",
+    "cut",
+    "facts_table",
+    "heat_map",
+    "name_of",
+    "number",
+    "records_table",
+]
 IN_SCALARS = [
     "as_count",
     "as_device",
@@ -71,10 +82,16 @@ NOT_COVERED: dict[str, list[str]] = {
     ],
     "parts of the entrance that several structures or rngs share; they get checked values": [
         "core.randomness.as_rows_of",
+        "core.randomness.check_goes_on",
         "core.randomness.as_table",
         "structures.permutations.as_temperatures",
         "structures.soft_tokens.as_soft_tokens",
         "structures.soft_tokens.at_position",
+    ],
+    "texts and pages of objects, made from what the objects hold; test_display.py tests them": [
+        *(f"core.display.{name}" for name in IN_DISPLAY),
+        "structures.strings.digits",
+        "structures.strings.likely_strings",
     ],
     "arithmetic of inner loops, on tensors that the callers have checked or made": [
         "core.logspace.log1mexp",

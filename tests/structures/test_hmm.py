@@ -385,7 +385,7 @@ def test_seeds_name_models():
     first, again = HMM.random(3, 4, 5, seed=1), HMM.random(3, 4, 5, seed=1)
     assert torch.equal(first.transition, again.transition)
     assert not torch.equal(first.transition, HMM.random(3, 4, 5, seed=2).transition)
-    assert repr(first) == "HMM(states=3, vocab=4, length=5)"
+    assert repr(first) == "HMM(3 states, 4 symbols, length 5)"
 
 
 # ------------------------------------------------------------------ bad input

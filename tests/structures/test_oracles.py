@@ -170,4 +170,4 @@ def test_bad_input_is_explained():
         Knapsack((1, -1), 2)
     with pytest.raises(ValueError, match="3 bits; this constraint has 2"):
         SomeZero(2).completable(torch.zeros((1, 3), dtype=torch.long))
-    assert repr(HiddenParity(torch.tensor([1, 0]))) == "HiddenParity(secret=10)"
+    assert repr(HiddenParity(torch.tensor([1, 0]))) == "HiddenParity(secret 10, length 3)"

@@ -23,7 +23,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -50,8 +50,8 @@ class Call(NamedTuple):
     method_of: type | None
 
 
-def public_calls() -> Iterator[Call]:
-    for package in PACKAGES:
+def public_calls(packages: Sequence[str] = PACKAGES) -> Iterator[Call]:
+    for package in packages:
         folder = importlib.import_module(f"triptych.{package}")
         for info in pkgutil.walk_packages(folder.__path__, f"triptych.{package}."):
             module = importlib.import_module(info.name)

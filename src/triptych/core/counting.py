@@ -8,6 +8,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
+from triptych.core.display import counted, name_of
 from triptych.core.validation import (
     Hidden,
     Prefix,
@@ -52,6 +53,10 @@ class Counted:
         self.calls = as_count("calls", self.calls)
         self.tokens = as_count("tokens", self.tokens)
         self.seconds = as_number("seconds", self.seconds, at_least=0)
+
+    def __repr__(self) -> str:
+        queries, calls = counted(self.queries, "query", "queries"), counted(self.calls, "call")
+        return f"Counted({name_of(self.oracle)}, {queries} in {calls})"
 
     @property
     def vocab_size(self) -> int:

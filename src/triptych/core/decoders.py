@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import counted, name_of
 from triptych.core.protocols import Density, NextToken
 from triptych.core.validation import (
     Count,
@@ -49,6 +50,15 @@ class Prefixes:
         check_room("the batch of prefixes", batch, room)
         self._tokens = torch.full((batch, room), PAD, device=device)
         self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
+
+    def __repr__(self) -> str:
+        longest = int(self._lengths.max()) if len(self._lengths) else 0
+        least = int(self._lengths.min()) if len(self._lengths) else 0
+        written = f"{least}" if least == longest else f"{least} to {longest}"
+        rows = counted(len(self._lengths), "row")
+        lm = getattr(self, "lm", None)  # the decoders of models have one
+        model = "" if lm is None else f"{name_of(lm)}, "
+        return f"{type(self).__name__}({model}{rows} of {written} tokens)"
 
     @property
     def lengths(self) -> Int[Tensor, " batch"]:

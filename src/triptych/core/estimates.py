@@ -9,6 +9,7 @@ from enum import Enum
 import numpy as np
 from scipy import stats
 
+from triptych.core.display import card, facts_table, number
 from triptych.core.validation import (
     Count,
     Number,
@@ -59,6 +60,12 @@ class Estimate:
     @property
     def half_width(self) -> float:
         return 0.5 * (self.high - self.low)
+
+    def _repr_html_(self) -> str:
+        interval = f"{number(self.low)} to {number(self.high)}"
+        name = "proven bounds" if self.confidence == 1 else f"{100 * self.confidence:g} % interval"
+        facts = {"value": self.value, name: interval, "samples": self.n}
+        return card("Estimate", facts_table(facts))
 
     def __str__(self) -> str:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"

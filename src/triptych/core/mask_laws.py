@@ -24,8 +24,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import MAX_BARS, bars, card, counted, facts_table, records_table
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Number,
@@ -41,7 +42,6 @@ from triptych.core.validation import (
     as_probability,
     as_size,
     check_callable,
-    check_can,
     check_distributions,
     check_room,
     check_shape,
@@ -93,8 +93,30 @@ class MaskLaw:
             )
 
     def __repr__(self) -> str:
-        kind = "adaptive, " if self.adaptive else ""
-        return f"MaskLaw({kind}blocks={len(self.blocks)}, length={self.length})"
+        sizes = self.blocks.sum(-1)
+        least, most = int(sizes.min()), int(sizes.max())
+        of = counted(most, "position") if least == most else f"{least} to {most} positions"
+        looks = ", looks at the sequence" if self.adaptive else ""
+        return f"MaskLaw({counted(len(self.blocks), 'block')} of {of}, length {self.length}{looks})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "length": self.length,
+            "blocks": len(self.blocks),
+            "looks at the sequence": "yes" if self.adaptive else "no",
+        }
+        order = self.log_probs.argsort(descending=True, stable=True)
+        shown = order[self.log_probs[order] > -torch.inf][:MAX_BARS]
+        rows = self.blocks[shown].tolist()
+        texts = ["".join("■" if hidden else "·" for hidden in row) for row in rows]
+        more = len(self.blocks) - len(shown)
+        if self.adaptive:
+            note = f"and {more} more" if more else ""
+            blocks = records_table(["blocks"], [[text] for text in texts], note)
+        else:
+            probs = self.log_probs[shown].exp().tolist()
+            blocks = bars(list(zip(texts, probs, strict=True)), title="blocks", more=more)
+        return card(repr(self), facts_table(facts), blocks)
 
     @property
     def length(self) -> int:
@@ -204,10 +226,10 @@ class MaskLaw:
         check_distributions("p(K | x)", answer.exp())
         return answer
 
-    def draw(self, tokens: Tokens, rng: Rng) -> Int[Tensor, " batch"]:
+    def draw(self, tokens: Tokens, rng: RngLike) -> Int[Tensor, " batch"]:
         """The number of a block for each sequence."""
         tokens = self._as_tokens(tokens)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         if self.given is None:
             rows = torch.zeros(len(tokens), dtype=torch.long, device=tokens.device)
             return rng.categorical(self.log_probs[None], rows)

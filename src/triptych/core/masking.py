@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Number,
@@ -20,7 +20,6 @@ from triptych.core.validation import (
     as_integers,
     as_probability,
     as_size,
-    check_can,
 )
 
 
@@ -33,7 +32,7 @@ class Corrupted(NamedTuple):
 
 def corrupt(
     tokens: Tokens,
-    rng: Rng,
+    rng: RngLike,
     *,
     words: Count,
     mask_token: Count,
@@ -46,7 +45,7 @@ def corrupt(
     `words`: random replacements are uniform on 0..words-1, special tokens excluded.
     """
     tokens = as_integers("tokens", tokens, dimensions=2)
-    check_can("rng", rng, "categorical")
+    rng = as_rng(rng, tokens.device)
     words, mask_token = as_size("words", words), as_size("mask_token", mask_token, at_least=0)
     law = _fates(words, *as_rates(p_m, p_c, p_r), tokens.device)
     fate = rng.categorical(law, torch.zeros_like(tokens))

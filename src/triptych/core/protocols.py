@@ -18,7 +18,12 @@ from torch import Tensor
 
 @runtime_checkable
 class Rng(Protocol):
-    """The only door through which randomness enters."""
+    """The only door through which randomness enters.
+
+    A function that gives a whole result, as `sample` or `unmask`, also takes a whole number in its
+    place: `rng=0` is `rng=TorchRng(0)` on the device of the data. A step of a chain is called again
+    and again and would repeat the same draws, so it refuses a whole number.
+    """
 
     def categorical(
         self,
@@ -133,7 +138,11 @@ class Latent(Protocol):
 class Structure(Density, NextToken, Masked, Protocol):
     """A generative model of text that answers every question exactly."""
 
-    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]: ...
+    def sample(self, n: int, rng: Rng) -> Int[Tensor, "n length"]:
+        """n sequences, independent. Our own structures also take a seed: `sample(5, rng=0)`; one of
+        yours does with `rng = core.randomness.as_rng(rng, device)` in its first line.
+        """
+        ...
 
 
 @runtime_checkable

@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import MAX_BARS, bars, card, counted, facts_table
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
     Count,
@@ -38,6 +39,7 @@ _TABLES_KEPT = 4
 _ROUNDING = 1e-6
 _ALIAS_OUTCOMES = 512
 _ALIAS_DRAWS = 16
+_LINE = 80  # letters of outcomes that a law prints
 
 
 def checked_probabilities(log_probs: Numbers) -> Float[Tensor, "*table outcomes"]:
@@ -147,6 +149,10 @@ class TorchRng:
         self.generator = torch.Generator(as_device(device)).manual_seed(self.seed)
         self._tables: list[_Remembered] = []
 
+    def __repr__(self) -> str:
+        where = "" if self.device.type == "cpu" else f", on {self.device}"
+        return f"TorchRng(seed {self.seed}{where})"
+
     @property
     def device(self) -> torch.device:
         return self.generator.device
@@ -210,8 +216,8 @@ def _pays(draws: int, outcomes: int) -> bool:
     return outcomes <= _ALIAS_OUTCOMES and draws >= _ALIAS_DRAWS * outcomes
 
 
-RngLike = Rng | int
-"""An rng, or the seed of a new one."""
+RngLike = Rng | Count
+"""An rng, or a whole number: the seed of a new one."""
 
 
 def as_rng(rng: RngLike, device: torch.device | str = "cpu") -> Rng:
@@ -220,10 +226,24 @@ def as_rng(rng: RngLike, device: torch.device | str = "cpu") -> Rng:
     For functions that give a whole result. One that is called again and again, as a step of a
     chain, needs an rng: a seed would make the same draw every time.
     """
-    if isinstance(rng, bool) or not isinstance(rng, Integral):
-        check_can("rng", rng, "categorical")
+    if hasattr(rng, "categorical"):
         return cast(Rng, rng)
-    return TorchRng(int(rng), device)
+    if isinstance(rng, bool) or not isinstance(rng, Integral):
+        raise UserError(
+            f"rng is {shown(rng)}; it needs categorical, as TorchRng(0) has it, or must be a whole "
+            "number, the seed"
+        )
+    return TorchRng(as_seed(int(rng), name="rng"), device)
+
+
+def check_goes_on(rng: object) -> None:
+    """Refuse a seed where an rng is used again and again, as in a step of a chain."""
+    if isinstance(rng, Integral) and not isinstance(rng, bool):
+        raise UserError(
+            f"rng is {int(rng)}; a step needs an rng that goes on, or every step would make the "
+            f"same draws: TorchRng({int(rng)}), not {int(rng)}"
+        )
+    check_can("rng", rng, "categorical")
 
 
 class _Fork(BaseException):
@@ -308,6 +328,29 @@ class Law:
     def __post_init__(self) -> None:
         probs = _as_probs("probs", self.probs)
         set_fields(self, probs=probs, missing=as_number("missing", self.missing, at_least=0))
+
+    def __repr__(self) -> str:
+        """The likeliest outcomes that fit in a line."""
+        texts: list[str] = []
+        for outcome, p in self._likeliest():
+            text = f"{outcome!r}: {p:.4g}"
+            if "\n" in text or sum(map(len, texts)) + len(text) > _LINE:
+                break
+            texts.append(text)
+        if more := len(self.probs) - len(texts):
+            texts.append(f"{more} more" if texts else counted(more, "outcome"))
+        missing = [f"missing {self.missing:.3g}"] if self.missing else []
+        return f"Law({', '.join(texts + missing)})"
+
+    def _repr_html_(self) -> str:
+        found = self._likeliest()
+        facts = {"outcomes": len(self.probs), "missing": self.missing}
+        named = [(repr(outcome), p) for outcome, p in found[:MAX_BARS]]
+        pieces = bars(named, title="most likely outcomes", more=max(0, len(found) - MAX_BARS))
+        return card("Law", facts_table(facts), pieces)
+
+    def _likeliest(self) -> list[tuple[Any, float]]:
+        return sorted(self.probs.items(), key=lambda item: -item[1])
 
     def given(self, condition: Callable[[Any], bool]) -> "Law":
         """The law conditioned on an event; raises when the event has no mass."""

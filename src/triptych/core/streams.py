@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.randomness import as_rows_of, as_table, checked_probabilities
 from triptych.core.validation import Count, Numbers, Prefix, UserError, as_integers, as_seed
 
@@ -56,6 +57,9 @@ class RowStreams:
         self.seed = seed
         self._keys = mixed(mixed(torch.full_like(numbers, seed)) ^ numbers)
         self._used = torch.zeros_like(numbers)
+
+    def __repr__(self) -> str:
+        return f"RowStreams(seed {self.seed}, {counted(len(self._keys), 'row')})"
 
     @property
     def device(self) -> torch.device:

@@ -12,8 +12,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import MAX_BARS, bars, card, counted, facts_table
 from triptych.core.logspace import log_conditional, log_normalise
-from triptych.core.protocols import Density, Rng
+from triptych.core.protocols import Density
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -110,6 +112,28 @@ class Table:
             )
         set_fields(self, vocab_size=vocab_size, length=length, log_probs=log_probs)
 
+    def __repr__(self) -> str:
+        sequences = counted(len(self.log_probs), "sequence")
+        return f"Table({counted(self.vocab_size, 'symbol')}, length {self.length}, {sequences})"
+
+    def _repr_html_(self) -> str:
+        found, possible = self.likeliest(MAX_BARS), int((self.log_probs > -torch.inf).sum())
+        apart = " " if self.vocab_size > 10 else ""
+        named = [(apart.join(map(str, x)) or "(empty)", p) for x, p in found]
+        facts = {
+            "symbols": self.vocab_size,
+            "length": self.length,
+            "sequences": len(self.log_probs),
+            "of positive probability": possible,
+            "entropy, nats": float(
+                -(self.log_probs.exp() * self.log_probs.clamp(min=-1e300)).sum()
+            ),
+        }
+        title = "most likely sequences"
+        return card(
+            repr(self), facts_table(facts), bars(named, title=title, more=possible - len(found))
+        )
+
     @classmethod
     def of(cls, density: Density, *, device: torch.device | str = "cpu") -> "Table":
         """Tabulate any density, normalising it."""
@@ -150,6 +174,19 @@ class Table:
         """Sequence -> probability."""
         keys = [tuple(x) for x in self.sequences.tolist()]
         return dict(zip(keys, self.log_probs.exp().tolist(), strict=True))
+
+    def likeliest(self, n: Count) -> list[tuple[tuple[int, ...], float]]:
+        """The n most likely sequences with their probabilities, none of probability 0.
+
+        Of equal ones the first in lexicographic order comes first.
+        """
+        n = as_size("n", n)
+        ranks = self.log_probs.argsort(descending=True, stable=True)[:n]
+        ranks = ranks[self.log_probs[ranks] > -torch.inf]
+        place = places(self.vocab_size, self.length, self.device)
+        sequences = (ranks[:, None] // place % self.vocab_size).tolist()
+        probs = self.log_probs[ranks].exp().tolist()
+        return [(tuple(x), p) for x, p in zip(sequences, probs, strict=True)]
 
     def tilt(self, log_weight: Callable[[Tensor], Tensor]) -> "Table":
         """p(x) V(x) / Z for log V given on full sequences: the law a verifier asks for."""
@@ -198,9 +235,9 @@ class Table:
             out[rows] = self._one_pattern(tokens[rows], pattern)
         return out
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         rows = torch.zeros(n, dtype=torch.long, device=self.device)
         return self.sequences[rng.categorical(self.log_probs[None], rows)]
 

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.validation import UserError
 from triptych.models.layers import Attention, Block
 from triptych.models.transformer import Transformer
@@ -34,6 +35,9 @@ class BagLM:
     def __post_init__(self) -> None:
         _check(self.net)
 
+    def __repr__(self) -> str:
+        return f"BagLM({counted(self.net.shape.vocab_size, 'symbol')}, length {self.length})"
+
     def token_logits(
         self, seen: Int[Tensor, "batch columns"]
     ) -> Float[Tensor, "batch queries vocab"]:
@@ -52,6 +56,9 @@ class UniformBagLM:
 
     net: Transformer
     length: int
+
+    def __repr__(self) -> str:
+        return f"UniformBagLM({counted(self.net.shape.vocab_size, 'symbol')}, length {self.length})"
 
     def token_logits(
         self, seen: Int[Tensor, "batch columns"]

@@ -11,7 +11,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
+from triptych.core.display import counted
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import check_distributions, check_integers
 
@@ -30,6 +31,10 @@ class Block:
     outer: Float[Tensor, "width hidden"]
     outer_bias: Float[Tensor, " width"]
 
+    def __repr__(self) -> str:
+        hidden = counted(len(self.inner_bias), "hidden unit")
+        return f"Block(width {len(self.outer_bias)}, {hidden})"
+
     def __call__(self, x: Float[Tensor, "batch n width"]) -> Float[Tensor, "batch n width"]:
         scores = (x @ self.query.T) @ (x @ self.key.T).mT
         mixed = x + scores.softmax(-1) @ (x @ self.value.T) @ self.output.T
@@ -47,6 +52,11 @@ class ParallelTransformer:
     head: Float[Tensor, "vocab width"]
     head_bias: Float[Tensor, " vocab"]
 
+    def __repr__(self) -> str:
+        (symbols, width), length = self.tokens.shape, len(self.positions)
+        inputs = f"{counted(symbols, 'symbol')}, length {length}"
+        return f"ParallelTransformer({inputs}, {counted(len(self.blocks), 'block')}, width {width})"
+
     def log_probs(self, x: Int[Tensor, "batch length"]) -> Float[Tensor, "batch length vocab"]:
         """log of the predicted distribution of every position."""
         state = self.tokens[x] + self.positions
@@ -60,9 +70,9 @@ class ParallelTransformer:
         tied = log_probs == log_probs.amax(-1, keepdim=True)
         return tied.long().argmax(-1)
 
-    def sample(self, x: Int[Tensor, "batch length"], rng: Rng) -> Int[Tensor, "batch length"]:
+    def sample(self, x: Int[Tensor, "batch length"], rng: RngLike) -> Int[Tensor, "batch length"]:
         """Every position drawn on its own [li, (4.61)]."""
-        return rng.categorical(self.log_probs(x))
+        return as_rng(rng, x.device).categorical(self.log_probs(x))
 
 
 def compiled_law(

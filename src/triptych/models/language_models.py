@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.logspace import with_point_masses
 from triptych.core.validation import (
     Hidden,
@@ -45,6 +46,10 @@ class CausalLM:
 
     def __post_init__(self) -> None:
         _check_net(self.net, causal=True, first_layer=self.first_layer)
+
+    def __repr__(self) -> str:
+        symbols = counted(self.vocab_size, "symbol")
+        return f"CausalLM({symbols}, length {self.length}, {_size(self.net)})"
 
     @property
     def vocab_size(self) -> int:
@@ -107,6 +112,10 @@ class MaskedLM:
     def __post_init__(self) -> None:
         _check_net(self.net, causal=False, first_layer=None)
 
+    def __repr__(self) -> str:
+        symbols = counted(self.vocab_size, "symbol")
+        return f"MaskedLM({symbols}, length {self.length}, {_size(self.net)})"
+
     @property
     def vocab_size(self) -> int:
         return self.net.shape.vocab_size - 1
@@ -156,6 +165,11 @@ class MaskedLM:
 
 def _log_probs(logits: Float[Tensor, "*rows outputs"], vocab_size: int) -> Tensor:
     return logits[..., :vocab_size].double().log_softmax(-1)
+
+
+def _size(net: Transformer) -> str:
+    layers, size = counted(net.shape.layers, "layer"), sum(p.numel() for p in net.parameters())
+    return f"{layers} of width {net.shape.width}, {size:,} parameters"
 
 
 def _check_net(net: Transformer, *, causal: bool, first_layer: FirstLayer | None) -> None:

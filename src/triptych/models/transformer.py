@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from triptych.core.display import counted
 from triptych.core.validation import (
     Count,
     Number,
@@ -110,6 +111,13 @@ class Transformer(nn.Module):
                     parameter.normal_(0, scale / smaller if writes else scale, generator=generator)
             if self.embedding is not None and self.shape.embedding == "one_hot":
                 nn.init.eye_(self.embedding.weight).requires_grad_(False)
+
+    def __repr__(self) -> str:
+        shape, size = self.shape, sum(p.numel() for p in self.parameters())
+        sizes = f"{counted(shape.layers, 'layer')}, {counted(shape.heads, 'head')}"
+        reads = "causal" if shape.causal else "not causal"
+        inputs = f"{counted(shape.vocab_size, 'symbol')}, length {shape.length}"
+        return f"Transformer({sizes}, width {shape.width}, {inputs}, {reads}, {size:,} parameters)"
 
     @property
     def device(self) -> torch.device:

@@ -25,8 +25,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table
 from triptych.core.logspace import with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     ROW_SUM_TOLERANCE,
     Count,
@@ -51,6 +52,7 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.structures.strings import likely_strings
 
 Rules = Mapping[str, Mapping[str | tuple[str, str], float]]
 
@@ -98,7 +100,18 @@ class CFG:
             raise UserError(f"this grammar derives no string of at most {self.length} words")
 
     def __repr__(self) -> str:
-        return f"CFG(symbols={self.symbols}, words={self.words}, length={self.length})"
+        symbols, words = counted(self.symbols, "symbol"), counted(self.words, "word")
+        return f"CFG({symbols}, {words}, length at most {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "symbols": self.symbols,
+            "words": self.words,
+            "rules": int(self.binary.count_nonzero() + self.terminal.count_nonzero()),
+            "length at most": self.length,
+            "end token": self.end_token,
+        }
+        return card(repr(self), facts_table(facts), likely_strings(self, self.text))
 
     @classmethod
     def from_rules(
@@ -212,10 +225,10 @@ class CFG:
         shown = torch.arange(self.length, device=prefix.device).expand_as(tokens) < t
         return self._marginals(tokens, shown, "the prefix")[:, t]
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         """A length, then the tree from the top, every split in proportion to what it can derive."""
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = _rows_or_uniform(self._spans[:, 0][None])
         total = 1 + rng.categorical(lengths, everyone)

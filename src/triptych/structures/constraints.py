@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import cut
 from triptych.core.protocols import Density
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -58,8 +59,11 @@ class _Bits(_HardValue):
     def __post_init__(self) -> None:
         set_fields(self, length=as_size("length", self.length))
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(length {self.length})"
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class EvenParity(_Bits):
     """Bit strings of even sum. Worked value: D = 2: 00 and 11 are in A, and every 1-bit prefix
     can be completed."""
@@ -69,7 +73,7 @@ class EvenParity(_Bits):
         return (prefix.sum(-1) % 2 == 0) | torch.tensor(prefix.shape[1] < self.length)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class AllZeros(_Bits):
     """A = {0^D}. Worked value: 0 can be completed, 1 cannot."""
 
@@ -77,7 +81,7 @@ class AllZeros(_Bits):
         return (_as_bits(prefix, self.length) == 0).all(-1)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SomeZero(_Bits):
     """Bit strings with at least one 0. Worked value: D = 2: 1 can be completed, 11 cannot."""
 
@@ -104,6 +108,10 @@ class Knapsack(_HardValue):
         as_size("the number of weights", len(weights))
         capacity = as_count("capacity", self.capacity, at_most=MAX_CAPACITY)
         set_fields(self, weights=weights, capacity=capacity)
+
+    def __repr__(self) -> str:
+        weights = cut(", ".join(map(str, self.weights)), 60)
+        return f"Knapsack(weights {weights}; capacity {self.capacity})"
 
     @property
     def length(self) -> int:

@@ -26,8 +26,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_normalise, with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences, places, rows_by_pattern
 from triptych.core.validation import (
     Count,
@@ -47,7 +48,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     check_room,
     check_same_device,
     moved_to,
@@ -97,7 +97,21 @@ class Ising:
             )
 
     def __repr__(self) -> str:
-        return f"Ising(spins={self.length})"
+        couplings = counted(int(self.coupling.triu().count_nonzero()), "coupling")
+        return f"Ising({counted(self.length, 'spin')}, {couplings})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "spins": self.length,
+            "couplings": int(self.coupling.triu().count_nonzero()),
+            "exact": "all questions" if self.length <= MAX_ENUMERATED else "conditionals only",
+        }
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.coupling, title="coupling", rows="spin", columns="spin"),
+            heat_map(self.field[None], title="field", columns="spin"),
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -265,9 +279,9 @@ class Ising:
         joint = self._log_weights.reshape(2**t, 2, -1).logsumexp(-1)
         return log_normalise(joint[(prefix * places(2, t, prefix.device)).sum(-1)])
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         law = (self._log_weights - self.log_partition)[None]
         rank = rng.categorical(law, everyone)

@@ -15,7 +15,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
+from triptych.core.display import card, counted, facts_table, heat_map
+from triptych.core.randomness import RngLike
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -46,7 +47,16 @@ class Markov:
         set_fields(self, transition=hmm.transition, length=hmm.length)
 
     def __repr__(self) -> str:
-        return f"Markov(vocab={self.vocab_size}, length={self.length})"
+        return f"Markov({counted(self.vocab_size, 'symbol')}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {"symbols": self.vocab_size, "length": self.length}
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.initial[None], title="initial", columns="symbol"),
+            heat_map(self.transition, title="transition", rows="symbol", columns="next symbol"),
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -70,7 +80,7 @@ class Markov:
     ) -> Float[Tensor, "batch length vocab"]:
         return self._hmm.masked_log_probs(tokens, hidden)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         return self._hmm.sample(n, rng)
 
     @cached_property

@@ -16,8 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, cut, facts_table
 from triptych.core.logspace import point_mass, with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -30,11 +31,11 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     moved_to,
     raise_if_impossible,
     set_fields,
 )
+from triptych.structures.strings import digits, likely_strings
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +54,17 @@ class HiddenParity:
         set_fields(self, secret=secret)
 
     def __repr__(self) -> str:
-        return f"HiddenParity(secret={''.join(map(str, self.secret.tolist()))})"
+        secret = cut("".join(map(str, self.secret.tolist())), 40)
+        return f"HiddenParity(secret {secret}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        bits = [*self.secret.tolist(), int(self.secret.sum()) % 2]
+        facts = {
+            "length": self.length,
+            "secret": "".join(map(str, bits[:-1])),
+            "the even string": "".join(map(str, bits)),
+        }
+        return card(repr(self), facts_table(facts), likely_strings(self, digits))
 
     @classmethod
     def random(
@@ -108,9 +119,9 @@ class HiddenParity:
         raise_if_impossible(total.log(), "what is shown")
         return with_point_masses((counts / total[:, None, None]).log(), tokens, hidden)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         half = torch.full((1, 2), -math.log(2), dtype=torch.float64, device=self.device)
         first = rng.categorical(
             half, torch.zeros((n, self.length - 1), dtype=torch.long, device=self.device)

@@ -27,9 +27,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import MAX_CELLS, card, counted, facts_table, heat_map
 from triptych.core.logspace import with_point_masses
 from triptych.core.masking import as_rates
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -45,7 +46,6 @@ from triptych.core.validation import (
     as_prefix,
     as_size,
     as_tokens,
-    check_can,
     raise_if_impossible,
     set_fields,
 )
@@ -77,6 +77,19 @@ class Topics:
         as_size("topics * words", self.vocab_size)
         if self.drawn > self.topics:
             raise UserError(f"{self.drawn} distinct topics cannot be drawn of {self.topics}")
+
+    def __repr__(self) -> str:
+        topics = f"{self.drawn} of {counted(self.topics, 'topic')}"
+        return f"Topics({topics}, {counted(self.words, 'word')} each, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "topics": self.topics,
+            "topics of a document": self.drawn,
+            "words of a topic": self.words,
+            "length": self.length,
+        }
+        return card(repr(self), facts_table(facts), _words_map(self.topics, self.words))
 
     @property
     def vocab_size(self) -> int:
@@ -117,9 +130,9 @@ class Topics:
         raise_if_impossible(self._log_evidence(seen), "the prefix")
         return self._word_log_probs(seen)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         free = torch.ones((n, self.topics), dtype=torch.float64, device=self.device)
         chosen = []
         for _ in range(self.drawn):  # without replacement: a chosen topic loses its weight
@@ -273,6 +286,21 @@ class LDA:
         set_fields(self, **sizes, length=length, concentration=concentration, device=device)
         as_size("topics * words", self.end_token)
 
+    def __repr__(self) -> str:
+        topics, words = counted(self.topics, "topic"), counted(self.words, "word")
+        lengths = f"length {self.min_length} to {self.length}"
+        return f"LDA({topics}, {words} each, concentration {self.concentration:g}, {lengths})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "topics": self.topics,
+            "concentration": self.concentration,
+            "words of a topic": self.words,
+            "length": f"{self.min_length} to {self.length}",
+            "end token": self.end_token,
+        }
+        return card(repr(self), facts_table(facts), _words_map(self.topics, self.words))
+
     @property
     def end_token(self) -> int:
         return self.topics * self.words
@@ -315,9 +343,9 @@ class LDA:
         by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
         return torch.cat([by_topic, words[..., -1:]], dim=-1)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         lengths = self.length - self.min_length + 1
         ends = self.min_length + rng.categorical(_uniform(lengths, self.device)[None], everyone)
@@ -378,6 +406,15 @@ def _topic_counts(
     topic = torch.where(shown, tokens, 0) // words
     counts = torch.zeros((len(tokens), topics), dtype=torch.float64, device=tokens.device)
     return counts.scatter_add(1, topic, shown.double())
+
+
+def _words_map(topics: int, words: int) -> str:
+    """The law of the words of each topic, as far as a picture shows it."""
+    shown = min(topics, MAX_CELLS), min(topics * words, MAX_CELLS)
+    owner = torch.arange(shown[1]) // words
+    law = (owner == torch.arange(shown[0])[:, None]).double() / words
+    size = (topics, topics * words)
+    return heat_map(law, title="words of each topic", rows="topic", columns="word", size=size)
 
 
 def _uniform(outcomes: int, device: torch.device | str) -> Float[Tensor, " outcomes"]:

@@ -7,8 +7,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, number
 from triptych.core.logspace import with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -19,7 +20,6 @@ from triptych.core.validation import (
     as_prefix,
     as_size,
     as_tokens,
-    check_can,
     set_fields,
 )
 
@@ -43,6 +43,15 @@ class Uniform:
             device=as_device(self.device),
         )
 
+    def __repr__(self) -> str:
+        return f"Uniform({counted(self.vocab_size, 'symbol')}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        log_prob = -self.length * math.log10(self.vocab_size)
+        each = number(10**log_prob) if log_prob > -300 else f"10^{number(log_prob)}"
+        facts = {"symbols": self.vocab_size, "length": self.length, "each string": each}
+        return card(repr(self), facts_table(facts))
+
     def to(self, device: torch.device | str) -> "Uniform":
         return Uniform(self.vocab_size, self.length, device)
 
@@ -63,9 +72,9 @@ class Uniform:
         law = self._law(len(tokens))[:, None].expand(-1, self.length, -1)
         return with_point_masses(law, tokens, hidden)
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         rows = torch.zeros((n, self.length), dtype=torch.long, device=self.device)
         return rng.categorical(self._law(1), rows)
 

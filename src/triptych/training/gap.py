@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.divergences import entropy, kl_divergence
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import UserError
 from triptych.training.objectives import Objective, Prediction
 
@@ -38,10 +38,10 @@ def measure(
     token_logits: Callable[[Int[Tensor, "batch length"]], Float[Tensor, "batch length vocab"]],
     objective: Objective,
     tokens: Int[Tensor, "batch length"],
-    rng: Rng,
+    rng: RngLike,
 ) -> Gap:
     """The gap of a network on given sequences; `objective` must have exact targets."""
-    return measure_on(token_logits, objective(tokens, rng))
+    return measure_on(token_logits, objective(tokens, as_rng(rng, tokens.device)))
 
 
 @torch.no_grad()

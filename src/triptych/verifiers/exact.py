@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import name_of
 from triptych.core.protocols import NextToken, Value
 from triptych.core.table import Table, places
 from triptych.core.validation import (
@@ -124,6 +125,9 @@ class ExactValue:
             raise UserError(f"table is a {name}; it must be a Table: Table.of(density) makes one")
         check_can("outcome", self.outcome, "log_value")
 
+    def __repr__(self) -> str:
+        return f"ExactValue({name_of(self.outcome)} under {name_of(self.table)})"
+
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         vocab = self.table.vocab_size
         prefix = as_tokens(prefix, vocab, name="prefix", device=self.table.device)
@@ -165,6 +169,9 @@ class RatioValue:
                 f"the model has {self.model.vocab_size} tokens and the target "
                 f"{self.target.vocab_size}; a ratio needs laws on the same strings"
             )
+
+    def __repr__(self) -> str:
+        return f"RatioValue({name_of(self.target)} over {name_of(self.model)})"
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         """log q(x_≤t) - log p(x_≤t)."""
@@ -226,6 +233,9 @@ class DyckVerifier:
     def __post_init__(self) -> None:
         check_can("dyck", self.dyck, "vocab_size", "length", "log_value")
 
+    def __repr__(self) -> str:
+        return f"DyckVerifier({self.dyck!r})"
+
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)
         known = ((prefix >= 0) & (prefix < self.dyck.vocab_size)).all(1)
@@ -247,6 +257,9 @@ class Rule:
 
     def __post_init__(self) -> None:
         check_callable("function", self.function, "function(list of tokens)")
+
+    def __repr__(self) -> str:
+        return f"Rule({name_of(self.function)})"
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)
@@ -281,6 +294,9 @@ class Outcome:
         check_can("value", self.value, "log_value")
         length, end_token = as_size("length", self.length), as_end_token(self.end_token)
         set_fields(self, length=length, end_token=end_token)
+
+    def __repr__(self) -> str:
+        return f"Outcome({name_of(self.value)}, at length {self.length})"
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)

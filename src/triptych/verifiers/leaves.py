@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import name_of
 from triptych.core.protocols import Decoder, DecoderValue, Value
 from triptych.core.validation import as_end_token, as_integers, as_size, check_can, set_fields
 from triptych.verifiers.exact import finished, values_of
@@ -30,6 +31,10 @@ class ExactLeaves:
         check_can("outcome", self.outcome, "log_value")
         length, end_token = as_size("length", self.length), as_end_token(self.end_token)
         set_fields(self, length=length, end_token=end_token)
+
+    def __repr__(self) -> str:
+        inside, leaves = name_of(self.value), name_of(self.outcome)
+        return f"ExactLeaves({inside}, then {leaves} at length {self.length})"
 
     def decoder_log_value(
         self, decoder: Decoder, rows: Int[Tensor, " rows"]

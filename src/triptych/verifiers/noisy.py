@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import name_of
 from triptych.core.protocols import Value
 from triptych.core.streams import hashed_uniform
 from triptych.core.validation import (
@@ -58,6 +59,9 @@ class WithinFactor:
         extremes = as_flag("extremes", self.extremes)
         set_fields(self, epsilon=_as_epsilon(self.epsilon), extremes=extremes)
 
+    def __repr__(self) -> str:
+        return f"WithinFactor({name_of(self.value)}, epsilon {self.epsilon:g}, seed {self.seed})"
+
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)
         power = 2 * hashed_uniform(self.seed, prefix) - 1
@@ -96,6 +100,10 @@ class AverageCase:
             )
         set_fields(self, epsilon=epsilon, rare=rare)
 
+    def __repr__(self) -> str:
+        noise = f"epsilon {self.epsilon:g}, rare {self.rare:g}, seed {self.seed}"
+        return f"AverageCase({name_of(self.value)}, {noise})"
+
     @property
     def factor(self) -> float:
         """M, the factor of a prefix that is wrong."""
@@ -121,6 +129,9 @@ class Delayed:
 
     def __post_init__(self) -> None:
         _clean(self)
+
+    def __repr__(self) -> str:
+        return f"Delayed({name_of(self.value)})"
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)
@@ -162,6 +173,10 @@ class Flipped:
             false_reject=as_probability("false_reject", self.false_reject),
             soft=as_number("soft", self.soft, at_least=0, below=0.5),
         )
+
+    def __repr__(self) -> str:
+        noise = f"false accept {self.false_accept:g}, false reject {self.false_reject:g}"
+        return f"Flipped({name_of(self.value)}, {noise}, seed {self.seed})"
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)

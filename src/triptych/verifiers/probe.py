@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from triptych.core.display import counted
 from triptych.core.protocols import Decoder
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import (
@@ -109,6 +110,11 @@ class Probe:
                 raise UserError("a probe holds nan or inf; its states or its training were extreme")
         if not (self.scale > 0).all():
             raise UserError("the scale of every feature of a probe must be above 0")
+
+    def __repr__(self) -> str:
+        reads = "no network" if self.layer is None else f"layer {self.layer}"
+        layers = counted(len(self.weights), "layer")
+        return f"Probe({layers} on {counted(self.width, 'feature')}, reads {reads})"
 
     @classmethod
     def fit(

@@ -17,7 +17,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import PAD
+from triptych.core.display import counted
 from triptych.core.protocols import Decoder, Rng, Value
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Number,
@@ -48,7 +50,7 @@ def rollout_values(
     length: Count,
     end_token: Count | None = None,
     transform: Callable[[Tensor], Tensor] | None = None,
-    rng: Rng,
+    rng: RngLike,
 ) -> Float[Tensor, " batch"]:
     """The mean outcome of `rollouts` completions of each row; the decoder itself stays as it is.
 
@@ -64,12 +66,12 @@ def rollout_values(
             "RecomputingDecoder(model, batch) makes one of any model"
         )
     check_can("outcome", outcome, "log_value")
-    check_can("rng", rng, "categorical")
     if transform is not None:
         check_callable("transform", transform, "transform(log_probs)")
     rollouts, length = as_size("rollouts", rollouts), as_size("length", length, at_least=0)
     end_token = as_end_token(end_token, decoder.vocab_size)
     start = decoder.lengths
+    rng = as_rng(rng, start.device)
     batch = len(start)
     if batch == 0:
         raise UserError("the decoder has no rows; it must have at least one")
@@ -150,6 +152,9 @@ class TokenValue:
                 f"the probe reads {self.probe.width} features; {self.length} positions of "
                 f"{self.vocab_size} tokens and none have {wanted}"
             )
+
+    def __repr__(self) -> str:
+        return f"TokenValue({counted(self.vocab_size, 'symbol')}, length {self.length})"
 
     @classmethod
     def fit(

@@ -332,7 +332,7 @@ def test_little_input_is_input():
         assert sweep(start[:0], sweeps=2, rng=TorchRng(0)).shape == (0, 4)
     lone = gibbs(Ising.chain(1, 0.0, 30.0))
     assert lone.fast_sweep(torch.zeros(9, 1).long(), sweeps=1, rng=TorchRng(0)).all()
-    assert repr(system) == "SpinGibbs(sites=4, colours=2)"
+    assert repr(system) == "SpinGibbs(4 sites, 2 colours)"
 
 
 def test_which_way_is_taken():

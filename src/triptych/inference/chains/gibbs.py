@@ -30,6 +30,7 @@ from triptych.core.counting import Counted
 from triptych.core.logspace import log_conditional
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
+from triptych.core.randomness import RngLike, as_rng, check_goes_on
 from triptych.core.samplers import Chain
 from triptych.core.table import Table, all_sequences, places
 from triptych.core.validation import (
@@ -108,7 +109,7 @@ def step(
     """
     check_masks(masks)
     tokens = as_chains(oracle, tokens, masks)
-    check_can("rng", rng, "categorical")
+    check_goes_on(rng)
     check_choice("order", order, get_args(Order))
     if draw is None:
         knows = isinstance(oracle, BlockMasked) and order == "left to right"
@@ -272,7 +273,7 @@ def run(
     step: Callable[[Int[Tensor, "chains length"], Rng], Int[Tensor, "chains length"]],
     tokens: Tokens,
     steps: Count,
-    rng: Rng,
+    rng: RngLike,
     *,
     record: Mapping[str, Callable[[Int[Tensor, "chains length"]], Tensor]] | None = None,
     every: Count = 1,
@@ -288,6 +289,7 @@ def run(
     """
     check_callable("step", step, "step(tokens, rng)")
     chains = as_integers("tokens", tokens, dimensions=2)
+    rng = as_rng(rng, chains.device)
     steps, every = as_size("steps", steps, at_least=0), as_count("every", every, at_least=1)
     budget = None if budget is None else as_count("budget", budget)
     if budget is not None and counted is None:

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
+from triptych.core.randomness import RngLike, as_rng, check_goes_on
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import (
@@ -49,7 +50,6 @@ from triptych.core.validation import (
     as_list,
     as_masked,
     as_size,
-    check_can,
 )
 from triptych.inference.answers import check_sums
 from triptych.inference.chains.gibbs import Cost
@@ -83,7 +83,7 @@ def independent_step(oracle: Masked, tokens: Tokens, rng: Rng) -> Int[Tensor, "c
     nothing, swap: 01 becomes 10.
     """
     tokens = as_chains(oracle, tokens)
-    check_can("rng", rng, "categorical")
+    check_goes_on(rng)
     length = tokens.shape[1]
     each = torch.eye(length, dtype=torch.bool, device=tokens.device)
     at_once = max(1, _ENTRIES_AT_ONCE // (length * length * max(length, oracle.vocab_size)))
@@ -108,7 +108,7 @@ def block_step(
     """
     check_masks(masks)
     tokens = as_chains(oracle, tokens, masks)
-    check_can("rng", rng, "categorical")
+    check_goes_on(rng)
     hidden = masks.blocks[masks.draw(tokens, rng)]
     laws = masked_answer(oracle, tokens, hidden)[hidden]
     place = _place(hidden.shape[1])
@@ -155,7 +155,7 @@ def unmask(
     oracle: Masked,
     tokens: Tokens,
     hidden: Hidden,
-    rng: Rng,
+    rng: RngLike,
     *,
     schedule: Sequence[Count],
     order: Reveal = "random",
@@ -173,10 +173,10 @@ def unmask(
     round, so it is drawn twice: P(x_0 = 1) = 0.01. Every other order gives 0.1.
     """
     check_oracle(oracle)
-    check_can("rng", rng, "categorical")
     anything = torch.ones_like(as_integers("tokens", tokens, dimensions=2), dtype=torch.bool)
     as_chains(oracle, tokens, hidden=anything)
     tokens, hidden = as_masked(tokens, hidden, oracle.vocab_size)
+    rng = as_rng(rng, tokens.device)
     check_choice("order", order, get_args(Reveal))
     out, left = tokens.clone(), hidden.clone()
     for count in _as_schedule(hidden, schedule):

@@ -32,15 +32,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 import torch
 from jaxtyping import Float, Int, Int16, UInt8
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Rng
-from triptych.core.randomness import TorchRng
+from triptych.core.randomness import RngLike, TorchRng, as_rng, check_goes_on
 from triptych.core.samplers import Chain
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import (
@@ -173,7 +174,7 @@ class SpinGibbs:
             )
 
     def __repr__(self) -> str:
-        return f"SpinGibbs(sites={self.sites}, colours={len(self.classes)})"
+        return f"SpinGibbs({counted(self.sites, 'site')}, {counted(len(self.classes), 'colour')})"
 
     @property
     def sites(self) -> int:
@@ -210,7 +211,7 @@ class SpinGibbs:
 
     def step(self, tokens: Tokens, block: Sequence[Count], rng: Rng) -> Int[Tensor, "chains sites"]:
         """The tokens with one class, or a part of it, redrawn given all others."""
-        check_can("rng", rng, "categorical")
+        check_goes_on(rng)
         at = as_positions("block", block, self.sites)
         if self.coupling[at][:, at].any():
             raise UserError(f"block {at} has couplings inside; `classes` are blocks without any")
@@ -224,7 +225,7 @@ class SpinGibbs:
         return after
 
     def sweep(
-        self, tokens: Tokens, *, sweeps: Count, rng: Rng, scan: Scan = "colours"
+        self, tokens: Tokens, *, sweeps: Count, rng: RngLike, scan: Scan = "colours"
     ) -> Int[Tensor, "chains sites"]:
         """The tokens after `sweeps` times as many steps as there are colours.
 
@@ -232,7 +233,7 @@ class SpinGibbs:
         for all chains together, which is reversible too.
         """
         spins, steps = self._as_spins(tokens), self._as_steps(sweeps)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         check_choice("scan", scan, get_args(Scan))
         for number in range(steps):
             place = number % len(self.classes)
@@ -252,7 +253,7 @@ class SpinGibbs:
     # ------------------------------------------------------------------ many chains
 
     def fast_sweep(
-        self, tokens: Tokens, *, sweeps: Count, rng: TorchRng, scan: Scan = "colours"
+        self, tokens: Tokens, *, sweeps: Count, rng: TorchRng | Count, scan: Scan = "colours"
     ) -> Int[Tensor, "chains sites"]:
         """What `sweep` returns, in law; the stream is drawn from `rng.generator`.
 
@@ -260,6 +261,7 @@ class SpinGibbs:
         """
         spins, steps = self._as_spins(tokens), self._as_steps(sweeps)
         check_choice("scan", scan, get_args(Scan))
+        rng = cast(TorchRng, as_rng(rng, self.device))
         check_can("rng", rng, "generator", "device")
         if rng.device.type != self.device.type:
             raise UserError(

@@ -25,8 +25,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table
 from triptych.core.logspace import with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -45,7 +46,6 @@ from triptych.core.validation import (
     as_size,
     as_text,
     as_tokens,
-    check_can,
     check_same_device,
     moved_to,
     raise_if_impossible,
@@ -63,6 +63,7 @@ from triptych.structures.brackets.moves import (
 )
 from triptych.structures.brackets.parse import DyckError, Parse, error_kind
 from triptych.structures.brackets.stacks import StackMessages, stack_messages, tree_of_stacks
+from triptych.structures.strings import digits, likely_strings
 
 BRACKETS = ("[]", "()", "{}", "<>")
 
@@ -102,8 +103,19 @@ class Dyck:
             raise UserError("moves at depth > 0 must have probability 0 to end")
 
     def __repr__(self) -> str:
-        ends = ", ends" if self.ends else ""
-        return f"Dyck(types={self.types}, max_depth={self.max_depth}, length={self.length}{ends})"
+        types = counted(self.types, "bracket type")
+        end = ", with an end token" if self.ends else ""
+        return f"Dyck({types}, depth at most {self.max_depth}, length {self.length}{end})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "bracket types": self.types,
+            "largest depth": self.max_depth,
+            "length": self.length,
+            "end token": "none" if self.end_token is None else self.end_token,
+        }
+        texts = self.text if self.types <= len(BRACKETS) else digits
+        return card(repr(self), facts_table(facts), likely_strings(self, texts))
 
     @property
     def types(self) -> int:
@@ -358,9 +370,9 @@ class Dyck:
         state is "ended"."""
         return self._messages(*self._as_masked(tokens, hidden)).state
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         log_types = self.type_probs.log()[None]
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         depth, ended = everyone, everyone.bool()

@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, facts_table
 from triptych.core.protocols import NextToken
 from triptych.core.validation import (
     Prefix,
@@ -43,6 +44,10 @@ class LeakyBrackets:
 
     def __repr__(self) -> str:
         return f"LeakyBrackets({self.dyck!r}, leak {self.leak:g})"
+
+    def _repr_html_(self) -> str:
+        facts = {"leak": self.leak, "length": self.length, "symbols": self.vocab_size}
+        return card("LeakyBrackets", facts_table(facts), self.dyck._repr_html_())
 
     @property
     def vocab_size(self) -> int:
@@ -96,6 +101,10 @@ class CarelessBrackets:
 
     def __repr__(self) -> str:
         return f"CarelessBrackets({self.dyck!r}, slip {self.slip:g})"
+
+    def _repr_html_(self) -> str:
+        facts = {"slip": self.slip, "length": self.length, "symbols": self.vocab_size}
+        return card("CarelessBrackets", facts_table(facts), self.dyck._repr_html_())
 
     @property
     def vocab_size(self) -> int:

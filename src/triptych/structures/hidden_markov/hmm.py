@@ -23,8 +23,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -41,7 +43,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     check_room,
     check_same_device,
     moved_to,
@@ -95,7 +96,17 @@ class HMM:
         set_fields(self, initial=initial, transition=transition, emission=emission, length=length)
 
     def __repr__(self) -> str:
-        return f"HMM(states={self.states}, vocab={self.vocab_size}, length={self.length})"
+        states, symbols = counted(self.states, "state"), counted(self.vocab_size, "symbol")
+        return f"HMM({states}, {symbols}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {"states": self.states, "symbols": self.vocab_size, "length": self.length}
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.transition, title="transition", rows="state", columns="next state"),
+            heat_map(self.emission, title="emission", rows="state", columns="symbol"),
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -267,18 +278,18 @@ class HMM:
             log_probs[zero] = log_matmul(log_next[zero], self.emission.log())
         return log_probs
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         tokens = self._empty_tokens(n)
         for chunk, _, emitted in self._sample_chunks(n, rng):
             tokens[:, chunk] = emitted.T
         return tokens
 
-    def sample_with_states(self, n: Count, rng: Rng) -> Drawn:
+    def sample_with_states(self, n: Count, rng: RngLike) -> Drawn:
         """Tokens and the states behind them; the same tokens as `sample` from the same rng."""
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         drawn = Drawn(self._empty_tokens(n), self._empty_tokens(n))
         for chunk, states, emitted in self._sample_chunks(n, rng):
             drawn.states[:, chunk] = states.T

@@ -26,8 +26,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import (
     Count,
@@ -46,7 +47,6 @@ from triptych.core.validation import (
     as_seed,
     as_size,
     as_tokens,
-    check_can,
     check_distributions,
     check_room,
     check_same_device,
@@ -116,9 +116,24 @@ class MemoryHMM:
         set_fields(self, **tensors, length=as_size("length", self.length))
 
     def __repr__(self) -> str:
-        return (
-            f"MemoryHMM(values={self.values}, cells={self.cells}, syntax={self.syntax}, "
-            f"vocab={self.vocab_size}, length={self.length})"
+        cells = f"{counted(self.cells, 'cell')} of {counted(self.values, 'value')}"
+        syntax, symbols = counted(self.syntax, "syntax state"), counted(self.vocab_size, "symbol")
+        return f"MemoryHMM({cells}, {syntax}, {symbols}, length {self.length})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "memory cells": self.cells,
+            "values of a cell": self.values,
+            "syntax states": self.syntax,
+            "symbols": self.vocab_size,
+            "length": self.length,
+        }
+        emission, where = self.emission.flatten(0, 2), "value, cell, syntax state"
+        return card(
+            repr(self),
+            facts_table(facts),
+            heat_map(self.transition, title="transition", rows="state", columns="next state"),
+            heat_map(emission, title=f"emission (rows: {where})", columns="symbol"),
         )
 
     @property
@@ -278,9 +293,9 @@ class MemoryHMM:
         ]
         return Posteriors(*(torch.cat(parts) for parts in zip(*blocks, strict=True)))
 
-    def sample(self, n: Count, rng: Rng) -> Int[Tensor, "n length"]:
+    def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)
-        check_can("rng", rng, "categorical")
+        rng = as_rng(rng, self.device)
         everyone = torch.zeros(n, dtype=torch.long, device=self.device)
         memory = rng.categorical(self._log_memory[None], everyone)
         log_transition = self.transition.log()

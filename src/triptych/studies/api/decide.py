@@ -25,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
+from triptych.core.display import card, facts_table, number, records_table
 from triptych.core.estimates import Estimate, Status
 
 EXACT = 1e-9  # float64 agreement of two sides of an equation
@@ -83,6 +84,20 @@ class Verdict:
     checks: tuple[Check, ...] = ()
     missing: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        """A line per check, and what is missing."""
+        rows = []
+        for check in self.checks:
+            said = "" if check.outcome is None else check.outcome.value
+            ends = (check.low, check.high)
+            interval = " to ".join(number(end) for end in ends if end is not None)
+            rows.append([check.sentence, check.value, interval, check.wanted, said])
+        columns = ["check", "value", "interval", "wanted", "outcome"]
+        lists = {"missing": self.missing, "except": self.exceptions}
+        facts = {name: "; ".join(said) for name, said in lists.items() if said}
+        checks = records_table(columns, rows) if rows else ""
+        return card(self.outcome.value.upper(), checks, facts_table(facts) if facts else "")
 
 
 class Need(NamedTuple):

@@ -85,3 +85,9 @@ class Figure:
     title: str
     panels: Sequence[Panel | Heatmap]
     caption: str = ""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from triptych.studies.api.pictures import to_html  # which draws what is defined here
+
+        return to_html(self)

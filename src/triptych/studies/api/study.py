@@ -12,13 +12,16 @@ This package imports only the standard library and `core`, so that units run on 
 import dataclasses
 import difflib
 import hashlib
+import html
 import json
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Generic, Protocol, TypeVar, overload, runtime_checkable
 
+from triptych.core.display import card, counted, cut, facts_table, records_table
 from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
@@ -27,6 +30,7 @@ from triptych.studies.api.figures import Figure
 from triptych.studies.api.records import fields_of, from_json, has_nan, to_json
 
 KIND = "kind"  # names a row's class in JSON
+_ROWS_SHOWN, _COLUMNS_SHOWN, _KINDS_SHOWN = 8, 10, 3  # in a notebook
 
 
 class Scale(Enum):
@@ -88,6 +92,28 @@ class Rows(Sequence[RowT], Generic[RowT]):
     def of(self, kind: type[Kind]) -> list[Kind]:
         self.asked.add(kind)
         return [row for row in self._rows if isinstance(row, kind)]
+
+    def __repr__(self) -> str:
+        kinds = Counter(type(row).__name__ for row in self._rows)
+        each = ", ".join(f"{count} {name}" for name, count in kinds.items())
+        return f"Rows({cut(each, 100) or 'none'})"
+
+    def _repr_html_(self) -> str:
+        """The first rows of every kind."""
+        tables = []
+        for kind in dict.fromkeys(type(row) for row in self._rows):
+            if not dataclasses.is_dataclass(kind):
+                continue
+            rows = [row for row in self._rows if isinstance(row, kind)]
+            names = list(fields_of(kind))[:_COLUMNS_SHOWN]
+            values = [[getattr(row, name) for name in names] for row in rows[:_ROWS_SHOWN]]
+            more = len(rows) - len(values)
+            note = f"and {counted(more, 'more row')}" if more else ""
+            tables.append(f"<div>{html.escape(kind.__name__)}</div>")
+            tables[-1] += records_table(names, values, note)
+            if len(tables) == _KINDS_SHOWN:
+                break
+        return card(repr(self), *tables)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -225,6 +251,20 @@ class Study(Generic[SettingsT, UnitT, RowT]):
         names = [kind.__name__ for kind in self.rows]
         if len(set(names)) < len(names):
             raise UserError(f"study {self.name} has two kinds of rows with one name: {names}")
+
+    def __repr__(self) -> str:
+        claims, figures = counted(len(self.claims), "claim"), counted(len(self.figures), "figure")
+        return f"Study({self.name!r}, {claims}, {figures})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "question": self.question,
+            "scales": ", ".join(scale.value for scale in self.settings),
+            "rows": ", ".join(kind.__name__ for kind in self.rows),
+            "claims": ", ".join(claim.id for claim in self.claims) or "none",
+            "revision": self.revision,
+        }
+        return card(f"Study {self.name}", facts_table(facts))
 
     def parameters(self, unit: UnitT) -> dict[str, Any]:
         """The fields of a unit as JSON, without its seed; the class is one of them."""

@@ -29,7 +29,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from triptych.core.protocols import NextToken, Rng, Value
+from triptych.core.protocols import NextToken, Value
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import Table, all_sequences, places
 from triptych.core.validation import check_count
 from triptych.structures.parity import HiddenParity
@@ -183,21 +184,24 @@ def search(lm: NextToken, orders: Int[Tensor, "runs secrets bits"]) -> Found:
     return Found(torch.cat([found, found.sum(-1, keepdim=True) % 2], 1), questions)
 
 
-def orders_from_random_starts(length: int, runs: int, rng: Rng) -> Int[Tensor, "runs secrets bits"]:
+def orders_from_random_starts(
+    length: int, runs: int, rng: RngLike
+) -> Int[Tensor, "runs secrets bits"]:
     """Every prefix of D - 1 bits once: x ⊕ r for x in order, with uniform bits r for each run.
 
     The place of every secret in it is uniform, so `search` needs `fewest_questions` on average
     under each of them.
     """
     half = torch.full((1, 2), 0.5, dtype=torch.float64).log()
-    start = rng.categorical(half, torch.zeros((runs, length - 1), dtype=torch.long))
+    start = as_rng(rng).categorical(half, torch.zeros((runs, length - 1), dtype=torch.long))
     return all_sequences(2, length - 1) ^ start[:, None]
 
 
 def questions_without_memory(
-    lm: NextToken, length: int, runs: int, rng: Rng
+    lm: NextToken, length: int, runs: int, rng: RngLike
 ) -> Int[Tensor, " runs"]:
     """Questions of a searcher that asks a uniform prefix of D - 1 bits each time; N on average."""
+    rng = as_rng(rng)
     count = torch.zeros(runs, dtype=torch.long)
     open_runs = torch.arange(runs)
     half = torch.full((1, 2), 0.5, dtype=torch.float64).log()

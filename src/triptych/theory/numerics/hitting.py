@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log1mexp, log_matmul
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import check_count, check_shape
 
 _MOST_SQUARES = 400  # 2^400 steps, after which a quantile is given up
@@ -193,10 +193,11 @@ def _completed(
 
 
 def simulate(
-    hitting: Hitting, start: Int[Tensor, " chains"], budget: int, rng: Rng
+    hitting: Hitting, start: Int[Tensor, " chains"], budget: int, rng: RngLike
 ) -> Int[Tensor, " chains"]:
     """T of many chains at once, from their starts; `budget` + 1 where it is not reached by then."""
     check_count("budget", budget, at_least=1)
+    rng = as_rng(rng, start.device)
     found = torch.full_like(start, budget + 1)
     running, state = torch.arange(len(start)), start
     for step in range(1, budget + 1):
