@@ -157,7 +157,7 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
     single = OneByOne(lm, probe)
     result = together(lm, probe, given)
     calls = result.costs.generator_calls + result.costs.verifier_calls
-    refused = QUOTA * count - int(result.notes["quota_left"].sum())
+    refused = QUOTA * count - int(result.info.quota_left.sum())
     wanted, same, times = result.tokens.tolist(), 0, []
     single.complete(given[0], 0)
     for turn in range(turns):

@@ -121,7 +121,7 @@ def test_one_by_one_is_the_same_algorithm():
     result = guided.together(lm, probe, given)
     single = guided.OneByOne(lm, probe)
     calls = result.costs.generator_calls + result.costs.verifier_calls
-    backtracked = torch.nonzero(result.notes["quota_left"] < 4)[:, 0].tolist()
+    backtracked = torch.nonzero(result.info.quota_left < 4)[:, 0].tolist()
     assert 0 < len(backtracked) < 14
     for row in {backtracked[0], backtracked[-1], 6}:
         before = single.passes

@@ -15,7 +15,8 @@ from triptych.core.streams import RowStreams
 from triptych.core.table import Table
 from triptych.inference.chains.spins import SpinGibbs
 from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Costs, Generation
+from triptych.inference.guided.costs import Costs
+from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.visited import VisitedTree
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets, LeakyBrackets
@@ -509,10 +510,11 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "n": 2,
     },
     "inference.rejection.sample": lambda: guided() | {"attempts": 9},
-    "inference.generation.Costs": lambda: dict.fromkeys(
+    "inference.costs.Costs": lambda: dict.fromkeys(
         ("generator_calls", "generated", "erased", "verifier_calls"), torch.zeros(2).long()
     ),
-    "inference.generation.Costs.empty": lambda: {"batch": 2, "device": torch.device("cpu")},
+    "inference.costs.Costs.empty": lambda: {"batch": 2, "device": torch.device("cpu")},
+    "inference.costs.Budget": lambda: {"tokens": 5, "verifier_calls": 6, "seconds": 60.0},
     "inference.generation.Generation": guided,
     "inference.options.log_threshold": lambda: {"threshold": 0.5},
     "inference.spins.SpinGibbs": lambda: {

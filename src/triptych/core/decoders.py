@@ -8,13 +8,14 @@ from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.display import counted, name_of
 from triptych.core.protocols import Density, NextToken
 from triptych.core.validation import (
     Count,
+    EndToken,
     Numbers,
     Prefix,
     UserError,
@@ -33,8 +34,20 @@ _ROOM = 16  # positions at first; a batch that grows longer gets more
 PrefixesT = TypeVar("PrefixesT", bound="Prefixes")
 
 
+def is_end(tokens: Int[Tensor, "*rows"], end_token: EndToken | None) -> Bool[Tensor, "*rows"]:
+    """Where a token ends its string: it is the end token, or one of them."""
+    if end_token is None:
+        return torch.zeros_like(tokens, dtype=torch.bool)
+    if isinstance(end_token, int):
+        return tokens == end_token
+    return torch.isin(tokens, torch.tensor(end_token, device=tokens.device))
+
+
 class Prefixes:
-    """The tokens of a batch of rows that grow and shrink; what does not fit is refused."""
+    """The tokens of a batch of rows that grow and shrink; what does not fit is refused.
+
+    used   a generation has used the rows up; a fork is a new decoder
+    """
 
     def __init__(
         self,
@@ -50,6 +63,7 @@ class Prefixes:
         check_room("the batch of prefixes", batch, room)
         self._tokens = torch.full((batch, room), PAD, device=device)
         self._lengths = torch.zeros(batch, dtype=torch.long, device=device)
+        self.used = False
 
     def __repr__(self) -> str:
         longest = int(self._lengths.max()) if len(self._lengths) else 0
@@ -113,6 +127,7 @@ class Prefixes:
         copy.__dict__.update(self.__dict__)
         rows = self._chosen(rows)
         copy._tokens, copy._lengths = self._tokens[rows], self._lengths[rows]
+        copy.used = False
         return copy
 
     def _chosen(self, rows: Numbers | None) -> Int[Tensor, " rows_or_all"]:
@@ -178,6 +193,12 @@ class RecomputingDecoder(Prefixes):
         longest = lm.length if isinstance(lm, Density) else None
         super().__init__(batch, lm.vocab_size, longest, device)
         self.lm = lm
+        self._passes = [0]  # shared with forks
+
+    @property
+    def passes(self) -> int:
+        """Calls of the oracle so far, by this decoder, its origin and forks."""
+        return self._passes[0]
 
     def next_log_probs(self, rows: Numbers | None = None) -> Float[Tensor, "_ vocab"]:
         """log p(· | the prefix of each row); of the given rows only, if they are named."""
@@ -191,6 +212,7 @@ class RecomputingDecoder(Prefixes):
         return answers
 
     def _laws(self, prefix: Int[Tensor, "rows t"]) -> Float[Tensor, "rows vocab"]:
+        self._passes[0] += 1
         answer = self.lm.next_token_log_probs(prefix)
         wanted = (len(prefix), self.lm.vocab_size)
         if not isinstance(answer, Tensor) or tuple(answer.shape) != wanted:

@@ -185,6 +185,17 @@ class Decoder(Protocol):
 
 
 @runtime_checkable
+class CountsPasses(Protocol):
+    """A decoder that says how often its model was run, together with its forks.
+
+    A decoder need not be one: without it, each `next_log_probs` is counted as one pass.
+    """
+
+    @property
+    def passes(self) -> int: ...
+
+
+@runtime_checkable
 class NetworkDecoder(Decoder, Protocol):
     """A decoder of a network, which has states for a verifier to look at."""
 

@@ -6,8 +6,8 @@ entrance to use: it has these and the ones for tensors and tokens.
 
 import math
 import numbers
-from collections.abc import Iterable, Sequence
-from typing import Any, SupportsFloat, SupportsIndex
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, SupportsFloat, SupportsIndex, cast
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from torch import Tensor
 
 Count = SupportsIndex
 Number = SupportsFloat
+EndTokens = SupportsIndex | Collection[SupportsIndex]
+EndToken = int | tuple[int, ...]  # the same after the check
 
 MAX_SIZE = 2**31 - 1  # of one dimension of a tensor that we make
 _MAX_SEED = 2**63 - 1
@@ -93,16 +95,27 @@ def as_probability(name: str, value: Number, *, strictly: bool = False) -> float
     return probability
 
 
-def as_end_token(value: Count | None, vocab_size: int | None = None) -> int | None:
-    """The token after which a string is over, or None where none ends."""
+def as_end_token(value: EndTokens | None, vocab_size: int | None = None) -> EndToken | None:
+    """The token after which a string is over, or several in order; None where none ends one."""
     if value is None:
         return None
+    at_most = None if vocab_size is None else vocab_size - 1
+    several = isinstance(value, list | tuple | set | frozenset | range) or (
+        isinstance(value, np.ndarray | Tensor) and value.ndim == 1
+    )
     try:
-        at_most = None if vocab_size is None else vocab_size - 1
-        return as_count("end_token", value, at_least=0, at_most=at_most)
+        if not several:
+            return as_count("end_token", cast(Count, value), at_least=0, at_most=at_most)
+        tokens = {
+            as_count("end_token", one, at_least=0, at_most=at_most)
+            for one in cast(Iterable[Count], value)
+        }
     except UserError:
-        tokens = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
-        raise UserError(f"end_token is {shown(value)}; it must be {tokens}, or None") from None
+        token = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
+        raise UserError(
+            f"end_token is {shown(value)}; it must be {token}, or None, or a list of tokens"
+        ) from None
+    return tuple(sorted(tokens)) or None
 
 
 def as_flag(name: str, value: bool) -> bool:

@@ -48,6 +48,8 @@ from triptych.core.arrays import (  # noqa: F401
 from triptych.core.scalars import (  # noqa: F401
     MAX_SIZE,
     Count,
+    EndToken,
+    EndTokens,
     Number,
     UserError,
     as_count,

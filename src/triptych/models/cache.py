@@ -47,7 +47,7 @@ class CachedDecoder(Prefixes):
         super().__init__(batch, lm.vocab_size, lm.length, weight.device)
         self.lm = lm
         self._known = torch.zeros_like(self._lengths)  # slots that are filled
-        self._spent = [0]  # shared with forks
+        self._spent, self._passes = [0], [0]  # shared with forks
         # Zeros and not whatever stands in memory: 0 times nan would be nan.
         heads = (shape.layers, batch, shape.length, shape.heads, shape.head_width)
         self._keys = weight.new_zeros(heads, requires_grad=False)
@@ -73,6 +73,11 @@ class CachedDecoder(Prefixes):
     def slots_run(self) -> int:
         """Tokens that went through the network so far, in this decoder, its origin and forks."""
         return self._spent[0]
+
+    @property
+    def passes(self) -> int:
+        """Runs of the network so far, each on some rows, in this decoder, its origin and forks."""
+        return self._passes[0]
 
     def rollback(self, counts: Numbers) -> None:
         """Erase the last `counts[b]` tokens of row b."""
@@ -136,6 +141,7 @@ class CachedDecoder(Prefixes):
 
     def _run_rows(self, rows: Int[Tensor, " rows"], lengths: Int[Tensor, " rows"]) -> None:
         """The network on the pending slots of these rows: a ragged block, run at once."""
+        self._passes[0] += 1
         net = self.lm.net
         places = _places(rows, self._known[rows], lengths + 1)
         slots = places.slots

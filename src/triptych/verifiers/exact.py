@@ -20,11 +20,14 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.decoders import is_end
 from triptych.core.display import name_of
 from triptych.core.protocols import NextToken, Value
 from triptych.core.table import Table, places
 from triptych.core.validation import (
     Count,
+    EndToken,
+    EndTokens,
     Prefix,
     UserError,
     as_end_token,
@@ -42,22 +45,22 @@ _REMEMBERED = 1_000_000  # prefixes whose value is kept
 
 
 def finished(
-    prefix: Prefix, length: Count | None, end_token: Count | None = None
+    prefix: Prefix, length: Count | None, end_token: EndTokens | None = None
 ) -> Bool[Tensor, " batch"]:
-    """Which prefixes are full strings: of `length` tokens, or with the end token last."""
+    """Which prefixes are full strings: of `length` tokens, or with an end token last."""
     prefix = as_integers("prefix", prefix, dimensions=2)
     length, end_token = as_ends(length, end_token, at_least=0)
     t = prefix.shape[1]
     full = torch.full(
         (len(prefix),), length is not None and t >= length, dtype=torch.bool, device=prefix.device
     )
-    return full if end_token is None or t == 0 else full | (prefix[:, -1] == end_token)
+    return full if end_token is None or t == 0 else full | is_end(prefix[:, -1], end_token)
 
 
 def as_ends(
-    length: Count | None, end_token: Count | None, *, at_least: int = 1
-) -> tuple[int | None, int | None]:
-    """Where strings are over: after so many tokens, after a token, or nowhere."""
+    length: Count | None, end_token: EndTokens | None, *, at_least: int = 1
+) -> tuple[int | None, EndToken | None]:
+    """Where strings are over: after so many tokens, after one of some tokens, or nowhere."""
     full = None if length is None else as_size("length", length, at_least=at_least)
     return full, as_end_token(end_token)
 
@@ -288,7 +291,7 @@ class Outcome:
 
     value: Value
     length: int
-    end_token: int | None = None
+    end_token: EndToken | None = None
 
     def __post_init__(self) -> None:
         check_can("value", self.value, "log_value")

@@ -8,7 +8,14 @@ from torch import Tensor
 
 from triptych.core.display import name_of
 from triptych.core.protocols import Decoder, DecoderValue, Value
-from triptych.core.validation import as_end_token, as_integers, as_size, check_can, set_fields
+from triptych.core.validation import (
+    EndToken,
+    as_end_token,
+    as_integers,
+    as_size,
+    check_can,
+    set_fields,
+)
 from triptych.verifiers.exact import finished, values_of
 
 
@@ -16,15 +23,15 @@ from triptych.verifiers.exact import finished, values_of
 class ExactLeaves:
     """`value` where a row goes on, `outcome` where it is finished.
 
-    A row is finished when it has `length` tokens or its last one is `end_token`. Worked value:
-    length 2, a value of ½ everywhere, the outcome "no 1": log V(0) = log ½, log V(00) = 0 and
-    log V(01) = -inf.
+    A row is finished when it has `length` tokens or its last one is `end_token`, or one of them.
+    Worked value: length 2, a value of ½ everywhere, the outcome "no 1": log V(0) = log ½,
+    log V(00) = 0 and log V(01) = -inf.
     """
 
     value: DecoderValue
     outcome: Value
     length: int
-    end_token: int | None = None
+    end_token: EndToken | None = None
 
     def __post_init__(self) -> None:
         check_can("value", self.value, "decoder_log_value")

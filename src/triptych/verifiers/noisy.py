@@ -22,6 +22,7 @@ from triptych.core.display import name_of
 from triptych.core.protocols import Value
 from triptych.core.streams import hashed_uniform
 from triptych.core.validation import (
+    EndToken,
     Number,
     Prefix,
     UserError,
@@ -51,7 +52,7 @@ class WithinFactor:
     epsilon: float
     seed: int
     length: int | None = None
-    end_token: int | None = None
+    end_token: EndToken | None = None
     extremes: bool = False
 
     def __post_init__(self) -> None:
@@ -86,7 +87,7 @@ class AverageCase:
     seed: int
     rare: float = 0.01
     length: int | None = None
-    end_token: int | None = None
+    end_token: EndToken | None = None
 
     def __post_init__(self) -> None:
         _clean(self)
@@ -125,7 +126,7 @@ class Delayed:
 
     value: Value
     length: int | None = None
-    end_token: int | None = None
+    end_token: EndToken | None = None
 
     def __post_init__(self) -> None:
         _clean(self)
@@ -162,7 +163,7 @@ class Flipped:
     false_reject: float
     seed: int
     length: int | None = None
-    end_token: int | None = None
+    end_token: EndToken | None = None
     soft: float = 0.0
 
     def __post_init__(self) -> None:

@@ -16,12 +16,14 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.decoders import PAD
+from triptych.core.decoders import PAD, is_end
 from triptych.core.display import counted
 from triptych.core.protocols import Decoder, Rng, Value
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
+    EndToken,
+    EndTokens,
     Number,
     Numbers,
     Prefix,
@@ -48,13 +50,13 @@ def rollout_values(
     *,
     rollouts: Count,
     length: Count,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Callable[[Tensor], Tensor] | None = None,
     rng: RngLike,
 ) -> Float[Tensor, " batch"]:
     """The mean outcome of `rollouts` completions of each row; the decoder itself stays as it is.
 
-    A row is complete when it has `length` tokens or has drawn `end_token`; a transform of the
+    A row is complete when it has `length` tokens or has drawn an end token; a transform of the
     next-token laws (temperature, nucleus) makes the completions those of the transformed model.
 
     Worked value: fair bits, τ = 1 without a 1. The rows 0 and 1 of two bits have means near ½ and
@@ -69,7 +71,7 @@ def rollout_values(
     if transform is not None:
         check_callable("transform", transform, "transform(log_probs)")
     rollouts, length = as_size("rollouts", rollouts), as_size("length", length, at_least=0)
-    end_token = as_end_token(end_token, decoder.vocab_size)
+    ends = as_end_token(end_token, decoder.vocab_size)
     start = decoder.lengths
     rng = as_rng(rng, start.device)
     batch = len(start)
@@ -82,7 +84,7 @@ def rollout_values(
         last = min(first + _AT_ONCE, batch * rollouts)
         rows = torch.arange(first, last, device=start.device) // rollouts
         grown = decoder.fork(rows)
-        _complete(grown, length, end_token, transform, rng)
+        _complete(grown, length, ends, transform, rng)
         total.index_add_(0, rows, _outcomes(grown, outcome))
     return total / rollouts
 
@@ -90,7 +92,7 @@ def rollout_values(
 def _complete(
     decoder: Decoder,
     length: int,
-    end_token: int | None,
+    end_token: EndToken | None,
     transform: Callable[[Tensor], Tensor] | None,
     rng: Rng,
 ) -> None:
@@ -111,7 +113,7 @@ def _complete(
         drawn = rng.categorical(log_probs)
         decoder.append(drawn, going)
         more = decoder.lengths[going] < length
-        going = going[more if end_token is None else more & (drawn != end_token)]
+        going = going[more if end_token is None else more & ~is_end(drawn, end_token)]
 
 
 def _outcomes(decoder: Decoder, outcome: Value) -> Float[Tensor, " batch"]:

@@ -21,6 +21,7 @@ from triptych.inference.guided import (
     vgb,
 )
 from triptych.inference.guided.generation import Costs, VerifierError
+from triptych.inference.guided.result import Reason
 from triptych.inference.guided.transforms import argmax, compose, nucleus, temperature, top_k
 from triptych.structures.uniform import Uniform
 
@@ -54,7 +55,7 @@ def test_one_backtrack():
     assert result.completions() == [(3, 3, 1, 1)]
     assert verifier.asked == ["1", "12"]
     assert ledger_of(result) == [(6, 6, 2, 2)]
-    assert result.notes["quota_left"].tolist() == [0]
+    assert result.info.quota_left.tolist() == [0]
     assert [(e.action, e.tokens) for e in result.trace] == [
         ("draw", (1,)),
         ("accept", (1,)),
@@ -74,7 +75,7 @@ def test_a_stride_beyond_what_was_generated_stops_at_the_prompt():
     result = algorithm_1([[2, 2]], Values(_221=0.0), [1, 0], stride=5)
     assert result.tokens.tolist() == [[2, 2, 3, 0]]
     assert ledger_of(result) == [(3, 3, 1, 1)]
-    assert result.notes["erased_prompt"].tolist() == [0]
+    assert result.info.erased_prompt.tolist() == [0]
 
 
 def test_into_the_prompt_where_that_is_allowed():
@@ -83,10 +84,10 @@ def test_into_the_prompt_where_that_is_allowed():
     assert result.tokens.tolist() == [[2, 3, 3, 0]]
     assert result.completions() == [(3, 3, 0)]
     assert ledger_of(result) == [(4, 4, 2, 1)]
-    assert result.notes["erased_prompt"].tolist() == [1]
+    assert result.info.erased_prompt.tolist() == [1]
     result = algorithm_1([[2, 2]], Values(_221=0.0), [1, 0], stride=5, into_prompt=9)
     assert result.tokens.tolist() == [[3, 3, 3, 0]]
-    assert result.notes["erased_prompt"].tolist() == [2]
+    assert result.info.erased_prompt.tolist() == [2]
 
 
 def test_a_redo_ends_with_the_end_token():
@@ -111,7 +112,7 @@ def test_the_last_token_and_the_end_token_are_verified():
 @pytest.mark.parametrize(("threshold", "refused"), [(0.5, False), (0.6, False), (0.7, True)])
 def test_the_threshold_itself_is_accepted(threshold, refused):
     result = algorithm_1([[2, 2]], Values(_221=0.6), [1, 0], threshold=threshold)
-    assert (result.notes["quota_left"].item() == 0) == refused
+    assert (result.info.quota_left.item() == 0) == refused
 
 
 def test_without_the_redo_the_erased_positions_are_drawn():
@@ -129,7 +130,7 @@ def test_every_row_has_its_own_quota():
     result = algorithm_1([[], []], verifier, draws, stride=1)
     assert result.completions() == [(3, 1, 1, 1), (2, 1, 3, 1)]
     assert verifier.asked == ["1", "2", "21", "210"]
-    assert result.notes["quota_left"].tolist() == [0, 0]
+    assert result.info.quota_left.tolist() == [0, 0]
     assert ledger_of(result) == [(5, 5, 1, 1), (5, 5, 1, 3)]
 
 
@@ -242,7 +243,9 @@ def test_a_faulty_verifier_is_named_with_its_prefix_and_what_there_was(name, fau
     asked_of = error.prefix[:-1] if name == "vgb" else error.prefix  # a walk asks about children
     assert asked_of in texts
     assert len(error.prefix) >= 2
-    whose = partial.notes.get("owner", torch.arange(2)).tolist()
+    whose = error.owner.tolist()
+    wanted = [None if whole else Reason.VERIFIER for whole in partial.complete.tolist()]
+    assert list(partial.reasons) == wanted
     owner = whose[texts.index(asked_of)]
     assert f"row {owner}" in str(error)
     assert partial.prompt_lengths.tolist() == [[1, 0][row] for row in whose]

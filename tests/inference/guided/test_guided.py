@@ -11,6 +11,7 @@ from triptych.core.randomness import TorchRng, exact_law
 from triptych.core.streams import RowStreams, hashed_uniform
 from triptych.core.table import Table
 from triptych.inference.guided import best_of_n, blocks, particles, rejection, tokenwise
+from triptych.inference.guided.result import Reason
 from triptych.inference.guided.transforms import nucleus
 from triptych.structures.uniform import Uniform
 
@@ -44,10 +45,13 @@ def test_a_row_in_a_batch_does_what_it_does_alone(name, verifier):
             assert together.tokens[row, : len(prompt)].tolist() == prompt
             assert together.complete[row] == alone.complete[0]
             assert ledger_of(together)[row] == ledger_of(alone)[0]
-            for key, value in alone.notes.items():
-                if key == "visited":  # of all rows together
-                    continue
-                torch.testing.assert_close(together.notes[key][row], value[0], rtol=1e-12, atol=0)
+            assert together.verified[row] == alone.verified[0]
+            assert together.accepted[row] == alone.accepted[0]
+            assert together.reasons[row] == alone.reasons[0]
+            for key, value in (alone.info._asdict() if alone.info else {}).items():
+                if key != "visited":  # of all rows together
+                    seen = getattr(together.info, key)[row]
+                    torch.testing.assert_close(seen, value[0], rtol=1e-12, atol=0)
             events = [event._replace(row=0) for event in together.trace if event.row == row]
             assert events == list(alone.trace)
         rows = zip(together.completions(), together.complete.tolist(), PROMPTS, strict=True)
@@ -101,11 +105,12 @@ def test_rejection_by_hand():
     )
     assert result.completions() == [(0, 1), ()]
     assert result.complete.tolist() == [True, False]
-    assert result.notes["accepted"].tolist() == [True, False]
-    assert result.notes["attempts"].tolist() == [2, 2]
+    assert result.accepted.tolist() == result.verified.tolist() == [True, False]
+    assert result.reasons == (None, Reason.ATTEMPTS)
+    assert result.info.attempts.tolist() == [2, 2]
     assert verifier.asked == ["11", "10", "11", "01"]  # full strings alone
     assert ledger_of(result) == [(4, 4, 2, 2), (2, 2, 2, 2)]
-    assert result.costs.forward_passes == 4
+    assert result.costs.forward_passes == 6  # row 0 at 0 and 1 tokens twice, row 1 at 1 twice
     mine = [(e.action, e.tokens, e.generator_calls, e.verifier_calls) for e in result.trace]
     row0 = [event for event, e in zip(mine, result.trace, strict=True) if e.row == 0]
     assert row0 == [
@@ -121,11 +126,13 @@ def test_rejection_by_hand():
     assert refusals == pytest.approx([math.log(v) for v in (0.4, 0.2, 0.4)])
 
 
-def test_a_refused_full_prompt_is_never_called_complete():
+def test_a_refused_full_prompt_is_complete_and_not_accepted():
     result = rejection.sample(
         standing_at(Uniform(2, 2), [1, 1], [0, 1]), Values(_11=0.0), length=2, rng=TorchRng(0)
     )
-    assert result.complete.tolist() == result.notes["accepted"].tolist() == [False, True]
+    assert result.complete.tolist() == result.verified.tolist() == [True, True]
+    assert result.accepted.tolist() == [False, True]
+    assert result.reasons == (None, None)
     assert ledger_of(result) == [(0, 0, 0, 1), (0, 0, 0, 1)]
 
 
@@ -142,9 +149,10 @@ def test_tokenwise_by_hand():
     )
     assert result.completions() == [(0, 1), ()]
     assert result.complete.tolist() == [True, False]
-    assert result.notes["gave_up"].tolist() == [False, True]
+    assert result.reasons == (None, Reason.TRIES)
+    assert result.accepted.tolist() == [True, False]
     assert ledger_of(result) == [(3, 3, 1, 3), (2, 2, 2, 2)]
-    assert result.costs.forward_passes == 2  # one for both prompts, one for row 0 at its 0
+    assert result.costs.forward_passes == 3  # one for each prompt, one for row 0 at its 0
     events = [(e.action, e.tokens, e.log_value) for e in result.trace if e.row == 0]
     assert events == [
         ("draw", (1,), None),
@@ -207,7 +215,7 @@ def test_best_of_n_by_hand():
     assert verifier.asked == ["00", "11", "01"]
     assert ledger_of(result) == [(6, 6, 0, 3)]
     assert result.costs.forward_passes == 2
-    assert result.notes["log_value"].tolist() == pytest.approx([math.log(3)])
+    assert result.info.log_value.tolist() == pytest.approx([math.log(3)])
     ends = [(e.action, e.tokens, e.log_value) for e in result.trace if e.action != "draw"]
     assert ends == [
         ("reject", (0, 0), math.log(0.5)),
@@ -231,7 +239,7 @@ def test_blocks_by_hand():
     assert result.completions() == [(0, 1, 0), (1,)]
     assert ledger_of(result) == [(6, 6, 0, 4), (2, 2, 0, 2)]
     assert sorted(verifier.asked) == ["01", "010", "011", "10", "110", "111"]
-    assert result.notes["log_value"].exp().tolist() == pytest.approx([0.4, 0.2])
+    assert result.info.log_value.exp().tolist() == pytest.approx([0.4, 0.2])
     chosen = [(e.row, e.tokens) for e in result.trace if e.action == "choose"]
     assert chosen == [(0, (0, 1)), (1, (1,)), (0, (0, 1, 0))]
 
@@ -290,7 +298,7 @@ def test_particles_by_hand():
 
     def program(rng):
         result = particles.sample(RecomputingDecoder(lm, 1), Counts(), length=1, n=2, rng=rng)
-        found[result.notes["log_normaliser"].exp().round(decimals=9).item()] = ledger_of(result)[0]
+        found[result.info.log_normaliser.exp().round(decimals=9).item()] = ledger_of(result)[0]
         return result.completions()[0]
 
     assert exact_law(program).probs == pytest.approx({(0,): 5 / 12, (1,): 7 / 12})
@@ -322,8 +330,8 @@ def test_the_mean_weight_is_unbiased(ess, end, unchecked_shapes):
             end_token=end,
             rng=rng,
         )
-        assert result.notes["died"].item() == (result.notes["log_normaliser"].item() == -math.inf)
-        return result.notes["log_normaliser"].exp().item()
+        assert result.info.died.item() == (result.info.log_normaliser.item() == -math.inf)
+        return result.info.log_normaliser.exp().item()
 
     got = exact_law(program).expectation(float)
     first = lm.next_token_log_probs(torch.zeros(1, 0, dtype=torch.long)).exp()[0].tolist()
@@ -349,8 +357,8 @@ def test_resampling_by_hand():
         rng=FirstDraws(0, 1, 1, 1, 0, 1, 0),
     )
     assert result.completions() == [(1, 0)]
-    assert result.notes["log_normaliser"].exp().item() == pytest.approx((2 * 2 + 2 * 0.5) / 2)
-    assert result.notes["smallest_ess"].item() == pytest.approx(25 / 17)  # of weights 4 and 1
+    assert result.info.log_normaliser.exp().item() == pytest.approx((2 * 2 + 2 * 0.5) / 2)
+    assert result.info.smallest_ess.item() == pytest.approx(25 / 17)  # of weights 4 and 1
     assert verifier.asked == ["0", "1", "10", "11"]
     assert [e.tokens for e in result.trace if e.action == "choose"] == [(1,), (1,), (1, 0)]
     assert result.costs.forward_passes == 2
@@ -377,10 +385,11 @@ def test_dead_particles_are_not_extended_and_dead_rows_stand_at_their_prompt():
         rng=FirstDraws(1, 0, 0, 1, 1),
     )
     assert result.completions() == [(0, 1), ()]
-    assert result.notes["died"].tolist() == [False, True]
+    assert result.info.died.tolist() == [False, True]
+    assert result.reasons == (None, Reason.PARTICLES)
     assert result.complete.tolist() == [True, False]
-    assert result.notes["smallest_ess"].tolist() == [1.0, 0.0]
-    assert result.notes["log_normaliser"].tolist() == pytest.approx([math.log(0.5), -math.inf])
+    assert result.info.smallest_ess.tolist() == [1.0, 0.0]
+    assert result.info.log_normaliser.tolist() == pytest.approx([math.log(0.5), -math.inf])
     assert ledger_of(result)[0] == (3, 3, 0, 3)
     assert ledger_of(result)[1][1] == 2
 
@@ -389,6 +398,7 @@ def test_a_full_prompt_keeps_its_value():
     result = particles.sample(
         standing_at(Uniform(2, 1), [1], [0]), Values(_1=3.0, _0=0.0), length=1, n=4, rng=TorchRng(0)
     )
-    assert result.notes["log_normaliser"].exp().tolist() == pytest.approx([3.0, 0.0])
-    assert result.complete.tolist() == [True, False]
+    assert result.info.log_normaliser.exp().tolist() == pytest.approx([3.0, 0.0])
+    assert result.complete.tolist() == [True, True]
+    assert result.accepted.tolist() == [True, False]
     assert ledger_of(result) == [(0, 0, 0, 1), (0, 0, 0, 1)]

@@ -29,6 +29,7 @@ from triptych.inference.guided import (
     tokenwise,
     vgb,
 )
+from triptych.inference.guided.result import Reason
 from triptych.inference.guided.transforms import argmax, compose, nucleus, temperature, top_k
 from triptych.structures.ising import Ising
 from triptych.structures.uniform import Uniform
@@ -316,7 +317,7 @@ def test_lengths_that_are_none(name):
 @pytest.mark.parametrize("name", EVERY)
 def test_end_tokens_that_are_none(name):
     sample, options = EVERY[name]
-    for end in (0.5, 1.0, NAN, -1, 3, "a", True, 2**70, [1]):
+    for end in (0.5, 1.0, NAN, -1, 3, "a", True, 2**70, [0.5], [3], [[1]], {1: 1}):
         with pytest.raises(
             UserError, match=r"end_token is .*; it must be a token, 0\.\.2, or None"
         ):
@@ -435,7 +436,7 @@ class Never:
 @pytest.mark.parametrize("accept", ["threshold", "value"])
 def test_a_token_that_is_never_accepted_ends_the_row(monkeypatch, accept):
     """Standing at 1 everything is refused; the other row goes on. A fair bit a draw."""
-    assert tokenwise.TRIES >= 10_000
+    assert tokenwise.TRIES == 1000  # a second at most
     monkeypatch.setattr(tokenwise, "TRIES", 7)
 
     class NothingAfterOne:
@@ -450,7 +451,7 @@ def test_a_token_that_is_never_accepted_ends_the_row(monkeypatch, accept):
 
     for tries in ({}, {"tries": None}, {"tries": 7}):
         result = run(**tries)
-        assert result.notes["gave_up"].tolist() == [True, False]
+        assert result.reasons == (Reason.TRIES, None)
         assert result.complete.tolist() == [False, True]
         assert result.completions()[0] == ()
         assert ledger_of(result) == [(7, 7, 7, 7), (2, 2, 0, 2)]
@@ -462,8 +463,9 @@ def test_a_string_that_is_never_accepted_ends_the_row(monkeypatch):
     for attempts in ({}, {"attempts": None}, {"attempts": 5}):
         decoder = standing_at(Uniform(2, 3), [1])
         result = rejection.sample(decoder, Never(), length=3, rng=TorchRng(0), **attempts)
-        assert result.notes["attempts"].tolist() == [5]
-        assert result.notes["accepted"].tolist() == result.complete.tolist() == [False]
+        assert result.info.attempts.tolist() == [5]
+        assert result.accepted.tolist() == result.complete.tolist() == [False]
+        assert result.reasons == (Reason.ATTEMPTS,)
         assert ledger_of(result) == [(10, 10, 10, 5)]
 
 
@@ -486,7 +488,7 @@ def test_particles_of_extreme_weight(values, ess):
     decoder = RecomputingDecoder(Uniform(2, 6), 4)
     result = particles.sample(decoder, Extreme(*values), length=6, n=3, ess=ess, rng=TorchRng(0))
     for note in ("log_normaliser", "smallest_ess"):
-        assert not result.notes[note].isnan().any()
+        assert not getattr(result.info, note).isnan().any()
 
 
 @pytest.mark.parametrize("name", ["best of n", "blocks", "particles", "vgb"])

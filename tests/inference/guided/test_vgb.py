@@ -70,13 +70,13 @@ def test_a_row_walks_alike_alone_and_among_others(options):
     for row in range(len(PROMPTS)):
         alone = walk(torch.tensor([row]), **options)
         assert alone.completions()[0] == together.completions()[row]
-        assert alone.notes["steps"][0] == together.notes["steps"][row]
+        assert alone.info.steps[0] == together.info.steps[row]
 
 
 def test_memory_changes_the_cost_and_nothing_else():
     remembering, forgetting = walk(), walk(remember=False)
     assert remembering.completions() == forgetting.completions()
-    assert torch.equal(remembering.notes["steps"], forgetting.notes["steps"])
+    assert torch.equal(remembering.info.steps, forgetting.info.steps)
     assert torch.equal(remembering.costs.generated, forgetting.costs.generated)
     assert remembering.costs.generator_calls.sum() < forgetting.costs.generator_calls.sum()
 
@@ -114,8 +114,8 @@ def test_restarts_until_a_leaf():
     often = walk(returns="last", steps=20, restarts=200)
     assert not once.complete.all()
     assert often.complete.all()
-    assert (often.notes["restarts"] <= 200).all()
-    assert torch.equal(often.notes["steps"], 20 * (often.notes["restarts"] + 1))
+    assert (often.info.restarts <= 200).all()
+    assert torch.equal(often.info.steps, 20 * (often.info.restarts + 1))
 
 
 def test_first_leaf_stops_where_it_is():
@@ -131,7 +131,7 @@ def test_a_full_prompt_is_a_leaf_at_once():
     decoder.extend(torch.tensor([[0, 1, 2, 0, 1], [0, 1, -1, -1, -1]]))
     result = vgb.sample(decoder, Wavy(), length=5, steps=500, rng=TorchRng(0))
     assert result.completions()[0] == ()
-    assert result.notes["steps"][0] == 0
+    assert result.info.steps[0] == 0
     assert result.complete.all()
 
 
@@ -174,12 +174,12 @@ def test_a_vocabulary_of_fifty_thousand():
     kept = Big(50_000).log_probs[:20].exp().sum()
     assert result.complete.all()
     assert max(asked) <= 4 * 20
-    assert result.notes["cut_mass"].max() == pytest.approx(1 - float(kept), abs=1e-9)
+    assert result.info.cut_mass.max() == pytest.approx(1 - float(kept), abs=1e-9)
     assert result.tokens.max() < 20
 
 
 def test_uncut_models_say_so():
-    assert (walk().notes["cut_mass"] == 0).all()
+    assert (walk().info.cut_mass == 0).all()
 
 
 def test_a_row_with_nowhere_to_walk_stops_and_the_others_go_on():
@@ -188,7 +188,7 @@ def test_a_row_with_nowhere_to_walk_stops_and_the_others_go_on():
             return torch.where(prefix[:, 0] == 1, -torch.inf, 0.0).double()
 
     result = walk(value=NothingAfterOne())  # the last prompt is 1, 1
-    assert result.notes["stuck"].tolist() == [False, False, False, True]
+    assert result.info.stuck.tolist() == [False, False, False, True]
     assert result.complete.tolist() == [True, True, True, False]
     assert result.completions()[3] == ()
 

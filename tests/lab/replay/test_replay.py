@@ -38,7 +38,11 @@ def result_of(events, tokens=((0,),), start=0, generated=0, erased=0):
     each = torch.ones(len(table), dtype=torch.long)
     costs = Costs(each * 2, each * generated, each * erased, each)
     lengths, complete = each * table.shape[1], each.bool()
-    return Result(table, lengths, tuple(events), costs, each * start, complete, {})
+    reasons = (None,) * len(table)
+    return Result(
+        *(table, lengths, tuple(events), costs, each * start),
+        *(complete, complete, complete, reasons, None),
+    )
 
 
 def happened(action, tokens, value, calls, asked, prompt=0):
@@ -152,11 +156,11 @@ def test_a_run_that_erases_its_prompt_round_trips():
         record=True,
         rng=TorchRng(0),
     )
-    assert result.notes["erased_prompt"].max() > 0
+    assert result.info.erased_prompt.max() > 0
     data = trace_data(result)
     assert rebuilt(data) == sorted(result.trace, key=lambda event: event.row)
     for number, row in enumerate(data["rows"]):
-        assert row["origin"] == result.notes["erased_prompt"][number]
+        assert row["origin"] == result.info.erased_prompt[number]
         assert row["erased"][-1] == result.costs.erased[number]
 
 

@@ -70,7 +70,9 @@ def result_of(tokens, complete, trace=(), start=0):
     lengths = (tokens != PAD).sum(1)
     costs = Costs.empty(len(tokens), torch.device("cpu"))
     prompts = torch.full_like(lengths, start)
-    return Result(tokens, lengths, trace, costs, prompts, torch.tensor(complete), {})
+    whole, info = torch.tensor(complete), backtracking.Info(lengths * 0, lengths * 0)
+    reasons = tuple(None if one else "left" for one in complete)
+    return Result(tokens, lengths, trace, costs, prompts, whole, whole, whole, reasons, info)
 
 
 def test_strings_of_the_language_end(model):

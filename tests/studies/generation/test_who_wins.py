@@ -101,7 +101,8 @@ def returned(strings, length):
     whole = torch.tensor([x is not None for x in strings])
     zero = torch.zeros_like(lengths)
     costs = Costs(zero, zero, zero, zero)
-    return Result(tokens, lengths, (), costs, zero, whole, {})
+    reasons = tuple(None if one else "left" for one in whole.tolist())
+    return Result(tokens, lengths, (), costs, zero, whole, whole, whole, reasons, None)
 
 
 def test_measures_by_hand():

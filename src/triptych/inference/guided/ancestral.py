@@ -7,11 +7,14 @@ import torch
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count
+from triptych.core.validation import Count, EndTokens
 from triptych.inference.guided.algorithm import Algorithm
-from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
+from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform, nucleus
 
 
@@ -20,13 +23,14 @@ def sample(
     verifier: Verifier | None = None,
     *,
     length: Count,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[None]:
     """Complete every row. A verifier is never asked: it may stand there to be left out."""
-    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
+    run = Generation(decoder, verifier, rng, length, end_token, transform, record, budget=budget)
     while len(rows := run.open_rows()):
         run.draw(rows)
     return run.result()

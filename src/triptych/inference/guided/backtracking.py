@@ -14,20 +14,34 @@ has fewer than B tokens, exactly those that were erased are redone, not B; and a
 <eos> stops there.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count, Number, as_end_token, as_flag, as_size, check_can
+from triptych.core.validation import Count, EndTokens, Number, as_flag, as_size, check_can
 from triptych.inference.answers import probs_after, value_of
 from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Generation, Result
-from triptych.inference.guided.options import as_limit, log_threshold, path_counter
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
+from triptych.inference.guided.options import as_limit, end_set, log_threshold, path_counter
+from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
+
+
+class Info(NamedTuple):
+    """quota_left      backtracks that each row did not use
+    erased_prompt   how many tokens of its prompt each row has erased
+    """
+
+    quota_left: Int[Tensor, " batch"]
+    erased_prompt: Int[Tensor, " batch"]
 
 
 def sample(
@@ -41,29 +55,37 @@ def sample(
     verify_redone: bool = False,
     threshold: Number = 0.5,
     into_prompt: Count = 0,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[Info]:
     """Complete every row; V < threshold is a refusal.
 
     quota, stride   Q backtracks a row, of B tokens each
     redo_argmax     False leaves the erased positions to the sampling that follows
     verify_redone   True asks the verifier about redone tokens too, and may backtrack there again
     into_prompt     how many tokens of its prompt a row may erase; 0 as printed
-
-    notes: quota_left of every row, and erased_prompt, the most of its prompt that it ever erased.
     """
     quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
     into_prompt = as_limit("into_prompt", into_prompt, at_least=0)
     redo_argmax = as_flag("redo_argmax", redo_argmax)
     verify_redone = as_flag("verify_redone", verify_redone)
-    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
+    run = Generation(
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        smallest=smallest,
+        budget=budget,
+    )
     prompt, quota_left = run.start, torch.full_like(run.start, quota)
     floor = (prompt - into_prompt).clamp(min=0)
-    run.notes |= {"quota_left": quota_left, "erased_prompt": torch.zeros_like(prompt)}
     redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
     while len(rows := run.open_rows()):
         redoing = run.decoder.lengths[rows] < redo_until[rows]
@@ -86,8 +108,7 @@ def sample(
             redo_until[refused] = torch.maximum(redo_until[refused], ends)
         quota_left[refused] -= 1
         run.erase((ends - floor[refused]).clamp(max=stride), refused, "backtrack")
-        run.notes["erased_prompt"] = prompt - run.start
-    return run.result()
+    return run.result(Info(quota_left, prompt - run.start))
 
 
 ALGORITHM = Algorithm(
@@ -116,11 +137,11 @@ def law(
     *,
     redo_argmax: bool = True,
     verify_redone: bool = False,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
 ) -> dict[tuple[int, ...], float]:
     """The exact law of `sample` from the empty prompt, by following (s, Q): slow and obvious."""
     check_can("lm", lm, "vocab_size", "next_token_log_probs")
-    length, end_token = as_size("length", length), as_end_token(end_token, lm.vocab_size)
+    length, ends = as_size("length", length), end_set(end_token, lm.vocab_size)
     quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
     redo_argmax = as_flag("redo_argmax", redo_argmax)
     verify_redone = as_flag("verify_redone", verify_redone)
@@ -131,7 +152,7 @@ def law(
     while paths:
         count_path()
         s, q, until, mass = paths.pop()
-        if len(s) >= length or (end_token is not None and s[-1:] == (end_token,)):
+        if len(s) >= length or (s and s[-1] in ends):
             found[s] = found.get(s, 0.0) + mass
             continue
         probs, redoing = probs_after(lm, s), len(s) < until

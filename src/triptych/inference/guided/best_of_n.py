@@ -8,22 +8,33 @@ below its value v and those after it not above, so that
 Ties go to the first. Worked value: a fair bit, V(1) > V(0), n = 2: P(1) = ½ (1 + ½) = ¾.
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count, Numbers, UserError, as_count, as_floats
+from triptych.core.validation import Count, EndTokens, Numbers, UserError, as_count, as_floats
 from triptych.inference.answers import values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import as_copies, check_table
+from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
 
 _MOST_TERMS = 2**16  # the law of the best of n is a sum of n
+
+
+class Info(NamedTuple):
+    """log_value   of what each row kept; -inf says that all n were refused, or the row stopped"""
+
+    log_value: Float[Tensor, " batch"]
 
 
 def sample(
@@ -32,30 +43,40 @@ def sample(
     *,
     length: Count,
     n: Count,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[Info]:
     """Complete every row n times and keep the completion with the largest V of the full string.
 
-    Every candidate's tokens and its question to the verifier are counted.
-
-    notes: log_value of what each row kept; -inf says that all n were refused.
+    Every candidate's tokens and its question to the verifier are counted. A row that is over its
+    budget before its candidates are done keeps none of them.
     """
     n = as_copies(n)
     run = Generation(
-        decoder, verifier, rng, length, end_token, transform, record, probability=False
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        probability=False,
+        budget=budget,
     )
     n = as_copies(n, run.batch)
+    run.open_rows(tokens=n)  # stops rows that have no token for each candidate
     candidates = branch(run, run.every_row().repeat_interleave(n))
     while len(rows := candidates.open_rows()):
         candidates.draw(rows)
-    everyone = candidates.every_row()
-    best, values = keep_best(candidates, everyone.reshape(-1, n))
-    run.adopt(candidates, best, run.every_row(), values)
-    run.notes["log_value"] = values
-    return run.result()
+    groups = candidates.every_row().reshape(-1, n)
+    done = torch.nonzero(~run.stopped())[:, 0]
+    best, values = keep_best(candidates, groups[done])
+    run.adopt(candidates, groups[:, 0].index_copy(0, done, best), done, values)
+    kept = torch.full((run.batch,), -torch.inf, dtype=values.dtype, device=values.device)
+    return run.result(Info(kept.index_copy(0, done, values)))
 
 
 ALGORITHM = Algorithm(
@@ -72,7 +93,7 @@ def branch(run: Generation, copies: Int[Tensor, " copies"]) -> Generation:
 
     The law that the copies of a row draw from is asked for once.
     """
-    unfinished = ~run.finished()
+    unfinished = ~run.finished() & ~run.stopped()
     fork = run.fork(copies)
     growing = torch.nonzero(unfinished[copies])[:, 0]
     if len(growing):

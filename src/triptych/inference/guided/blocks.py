@@ -7,15 +7,18 @@ two fair bits, V the number of ones, blocks of 1, n = 2: each bit is 1 with ¾, 
 while the best of 2 whole strings is 11 with 7/16.
 """
 
+from typing import NamedTuple
+
 import torch
-from jaxtyping import Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import Count, as_count
+from triptych.core.validation import Count, EndTokens, as_count
 from triptych.inference.answers import values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import (
@@ -24,9 +27,17 @@ from triptych.inference.guided.best_of_n import (
     kept_probs,
     values_of_full_prompts,
 )
-from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import as_copies, check_table
+from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
+
+
+class Info(NamedTuple):
+    """log_value   of each row as it stands; 0 where no block was chosen"""
+
+    log_value: Float[Tensor, " batch"]
 
 
 def sample(
@@ -36,36 +47,45 @@ def sample(
     length: Count,
     block: Count,
     n: Count,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[Info]:
     """Complete every row block by block; the first block begins where the prompt ends.
 
-    The tokens of all candidates and a question to the verifier for each of them are counted.
-
-    notes: log_value of each row as it stands. Of a prompt of full length it is asked for once.
+    The tokens of all candidates and a question to the verifier for each of them are counted. About
+    a prompt of full length the verifier is asked once. A row that is over its budget keeps the
+    blocks that were chosen.
     """
     block, n = as_count("block", block, at_least=1), as_copies(n)
     run = Generation(
-        decoder, verifier, rng, length, end_token, transform, record, probability=False
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        probability=False,
+        budget=budget,
     )
     n = as_copies(n, run.batch)
     latest = values_of_full_prompts(run)
-    run.notes["log_value"] = latest
-    while len(rows := run.open_rows()):
+    while len(rows := run.open_rows(tokens=n)):
         counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come along once
         candidates = branch(run, run.every_row().repeat_interleave(counts))
         for _ in range(block - 1):
             if len(growing := candidates.open_rows()) == 0:
                 break
             candidates.draw(growing)
+        rows = rows[~run.stopped()[rows]]
         first = counts.cumsum(0) - counts
         groups = first[rows][:, None] + torch.arange(n, device=rows.device)
         best, latest[rows] = keep_best(candidates, groups)
         run.adopt(candidates, first.index_copy(0, rows, best), rows, latest[rows])
-    return run.result()
+    return run.result(Info(latest))
 
 
 ALGORITHM = Algorithm(

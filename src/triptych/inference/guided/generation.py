@@ -2,26 +2,30 @@
 
 An algorithm is a function
 
-    sample(decoder, verifier, ..., rng) -> Result(tokens, lengths, trace, costs, ...)
+    sample(decoder, verifier, *, length, ..., rng) -> Result(tokens, lengths, complete, ...)
 
 over a batch of rows that may stand at different lengths. The decoder holds the prompts and is used
-up. A row is finished when it has `length` tokens or has drawn `end_token`; a prompt is never
-finished by what it holds. A `Generation` asks the decoder and the verifier, refuses answers that
-are no laws and no values, counts what was asked, and keeps a trace when told to.
+up: another generation refuses it. A row is finished when it has `length` tokens or has drawn an end
+token; a prompt is never finished by what it holds. A `Generation` asks the decoder and the
+verifier, refuses answers that are no laws and no values, counts what was asked, stops rows that are
+over their budget, and keeps a trace when told to.
 """
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, overload
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Decoder, DecoderValue, Rng, Value, Verifier
+from triptych.core.decoders import is_end
+from triptych.core.protocols import CountsPasses, Decoder, DecoderValue, Value, Verifier
+from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
+    EndTokens,
     UserError,
     as_end_token,
     as_flag,
@@ -29,109 +33,28 @@ from triptych.core.validation import (
     check_callable,
 )
 from triptych.inference.answers import HIGHEST_VALUE, check_laws, no_values
+from triptych.inference.guided.costs import Budget as Budget
+from triptych.inference.guided.costs import Costs as Costs
 from triptych.inference.guided.options import check_parts
+from triptych.inference.guided.result import Action as Action
+from triptych.inference.guided.result import Event as Event
+from triptych.inference.guided.result import InfoT, Reason
+from triptych.inference.guided.result import Result as Result
+from triptych.inference.guided.result import VerifierError as VerifierError
 from triptych.inference.guided.transforms import Transform, of_laws
 
-Action = Literal[
-    "draw", "argmax", "accept", "reject", "backtrack", "restart", "choose", "down", "up", "stay"
-]
 _ROOM = 1e-9  # a probability may be above 1 by rounding
-
-
-@dataclass
-class Costs:
-    """What a generation cost: per row, and for the batch as a whole.
-
-    generator_calls   questions put to the model: a token drawn or taken, or a law looked at
-    generated         tokens put at the end of a row; the thesis' query complexity C
-    erased            tokens taken back
-    verifier_calls    prefixes shown to the verifier
-    forward_passes    batched questions to the decoder: what a parallel machine waits for
-    verifier_passes   the same for the verifier
-    seconds           wall-clock, in all and inside the generator and the verifier
-    """
-
-    generator_calls: Int[Tensor, " batch"]
-    generated: Int[Tensor, " batch"]
-    erased: Int[Tensor, " batch"]
-    verifier_calls: Int[Tensor, " batch"]
-    forward_passes: int = 0
-    verifier_passes: int = 0
-    seconds: float = 0.0
-    generator_seconds: float = 0.0
-    verifier_seconds: float = 0.0
-
-    @classmethod
-    def empty(cls, batch: int, device: torch.device) -> "Costs":
-        zero = torch.zeros(batch, dtype=torch.long, device=device)
-        return cls(zero, zero.clone(), zero.clone(), zero.clone())
-
-    def totals(self) -> dict[str, int | float]:
-        """Sums over the rows, by name."""
-        return {
-            name: int(value.sum()) if isinstance(value, Tensor) else value
-            for name, value in vars(self).items()
-        }
-
-
-class Event(NamedTuple):
-    """One thing that happened to one row.
-
-    tokens       what the row has generated after it (or, for "reject", with the refused token)
-    log_value    what the verifier said, where it was asked
-    generator_calls, verifier_calls   of this row so far
-    prompt       how many tokens of the row's prompt stand before `tokens`
-    """
-
-    row: int
-    action: Action
-    tokens: tuple[int, ...]
-    log_value: float | None
-    generator_calls: int
-    verifier_calls: int
-    prompt: int
-
-
-class Result(NamedTuple):
-    """What came out.
-
-    tokens, lengths   prompt and completion of every row, -1 beyond a row's end
-    complete          the row ended or has its full length (False: the algorithm gave up on it)
-    trace             every event in order, empty unless `record=True`
-    notes             what an algorithm says besides, by name
-    """
-
-    tokens: Int[Tensor, "batch t"]
-    lengths: Int[Tensor, " batch"]
-    trace: tuple[Event, ...]
-    costs: Costs
-    prompt_lengths: Int[Tensor, " batch"]
-    complete: Bool[Tensor, " batch"]
-    notes: Mapping[str, Any]
-
-    def completions(self) -> list[tuple[int, ...]]:
-        """What each row generated, without its prompt."""
-        rows = zip(
-            self.tokens.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist(), strict=True
-        )
-        return [tuple(row[start:end]) for row, start, end in rows]
-
-
-class VerifierError(RuntimeError):
-    """The verifier failed; `prefix` is what it was asked about, `partial` what there was so far."""
-
-    def __init__(self, sentence: str, prefix: tuple[int, ...], partial: Result) -> None:
-        super().__init__(sentence)
-        self.prefix, self.partial = prefix, partial
 
 
 class Generation:
     """One generation in progress.
 
     length        tokens of a full row, prompt included
-    end_token     a row that draws it is finished
+    end_token     a row that draws it, or one of them, is finished
     transform     of the model's laws; None leaves them
     probability   the verifier must answer probabilities: log V ≤ 0
+    smallest      log V from which a finished row is accepted; None accepts every V > 0
+    budget        what a row may cost; None is no limit
     start         how long the prompt of each row is
     owner         for a fork, the row of the batch that each of its rows works for
     """
@@ -140,18 +63,22 @@ class Generation:
         self,
         decoder: Decoder,
         verifier: Verifier | None,
-        rng: Rng,
+        rng: RngLike,
         length: Count,
-        end_token: Count | None = None,
+        end_token: EndTokens | None = None,
         transform: Transform | None = None,
         record: bool = False,
         probability: bool = True,
+        smallest: float | None = None,
+        budget: Budget | None = None,
     ) -> None:
-        check_parts(decoder, verifier, rng)
+        check_parts(decoder, verifier, budget)
         if transform is not None:
             check_callable("transform", transform, "transform(log_probs)")
-        self.decoder, self.verifier, self.rng = decoder, verifier, rng
+        self.decoder, self.verifier = decoder, verifier
+        self.rng = as_rng(rng, decoder.lengths.device)
         self.transform, self.probability = transform, probability
+        self.smallest, self.budget = smallest, budget
         self.record = as_flag("record", record)
         self.length = as_size("length", length, at_least=0)
         self.end_token = as_end_token(end_token, decoder.vocab_size)
@@ -164,7 +91,11 @@ class Generation:
         self.owner = torch.arange(len(self.start), device=self.start.device)
         self.costs = Costs.empty(len(self.start), self.start.device)
         self.trace: list[Event] = []
-        self.notes: dict[str, Any] = {}
+        # log V of each row as it stands; nan where nobody asked since its tokens changed
+        self._said = torch.full_like(self.start, torch.nan, dtype=torch.float64)
+        # of each row of the batch, like its costs: which of the reasons stopped it, 0 for none
+        self._stopped, self._reasons = torch.zeros_like(self.start), [""]
+        self._counts_passes = isinstance(decoder, CountsPasses)
         self._began = time.perf_counter()
 
     # ------------------------------------------------------------------ where the rows stand
@@ -177,15 +108,45 @@ class Generation:
         return torch.arange(self.batch, device=self.owner.device)
 
     def finished(self) -> Bool[Tensor, " batch"]:
-        """Rows that have their full length, or generated the end token last."""
+        """Rows that have their full length, or generated an end token last."""
         lengths = self.decoder.lengths
         full = lengths >= self.length
         if self.end_token is None:
             return full
-        return full | ((lengths > self.start) & (self._last() == self.end_token))
+        return full | ((lengths > self.start) & is_end(self._last(), self.end_token))
 
-    def open_rows(self) -> Int[Tensor, " rows"]:
-        return torch.nonzero(~self.finished())[:, 0]
+    def stopped(self) -> Bool[Tensor, " batch"]:
+        """Rows that do not go on, for a reason."""
+        return self._stopped[self.owner] > 0
+
+    def open_rows(self, *, tokens: int = 1) -> Int[Tensor, " rows"]:
+        """Rows that go on: not finished, not stopped, and with `tokens` more in their budget."""
+        return self.within_budget(torch.nonzero(~self.finished() & ~self.stopped())[:, 0], tokens)
+
+    def stop(self, rows: Int[Tensor, " rows"], reason: str) -> None:
+        """These rows do not go on; a row that was stopped before keeps its first reason."""
+        if len(rows) == 0:
+            return
+        if reason not in self._reasons:
+            self._reasons.append(reason)
+        owner = self.owner[rows]
+        owner = owner[self._stopped[owner] == 0]
+        self._stopped[owner] = self._reasons.index(reason)
+
+    def within_budget(self, rows: Int[Tensor, " rows"], tokens: int = 1) -> Int[Tensor, " kept"]:
+        """Those of the rows that have `tokens` more in their budget; the others are stopped."""
+        budget, owner = self.budget, self.owner[rows]
+        if budget is None or len(rows) == 0:
+            return rows
+        if budget.tokens is not None:
+            wanted = self.costs.generated.index_add(0, owner, torch.full_like(owner, tokens))
+            self.stop(rows[wanted[owner] > budget.tokens], Reason.TOKENS)
+        if budget.verifier_calls is not None:
+            asked = self.costs.verifier_calls[owner]
+            self.stop(rows[asked >= budget.verifier_calls], Reason.QUESTIONS)
+        if budget.seconds is not None and time.perf_counter() - self._began >= budget.seconds:
+            self.stop(rows, Reason.TIME)
+        return rows[self._stopped[owner] == 0]
 
     def _last(self) -> Int[Tensor, " batch"]:
         tokens, lengths = self.decoder.tokens, self.decoder.lengths
@@ -196,18 +157,30 @@ class Generation:
     # ------------------------------------------------------------------ the generator
 
     def laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
-        """The transformed next-token law of each row; one forward pass, no call counted."""
+        """The transformed next-token law of each row; no call is counted."""
         return self.transformed(self.model_laws(rows), rows)
 
     def model_laws(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, "rows vocab"]:
-        """The model's own next-token law of each row; one forward pass, no call counted."""
-        began = time.perf_counter()
+        """The model's own next-token law of each row; no call is counted."""
+        self._use_up()
+        began, passes = time.perf_counter(), self._passes(self.decoder)
         log_probs = self.decoder.next_log_probs(rows)
-        self.costs.forward_passes += 1
+        made = self._passes(self.decoder) - passes if self._counts_passes else 1
+        self.costs.forward_passes += made
         self.costs.generator_seconds += time.perf_counter() - began
         model = getattr(self.decoder, "lm", self.decoder)
         self._check_laws(log_probs, rows, type(model).__name__)
         return log_probs
+
+    def _use_up(self) -> None:
+        """From the first question or token on, no other generation may take this decoder."""
+        if not getattr(self.decoder, "used", False):
+            with contextlib.suppress(AttributeError):  # a decoder that takes no attributes
+                setattr(self.decoder, "used", True)  # noqa: B010, not all decoders declare it
+
+    def _passes(self, decoder: Decoder) -> int:
+        """Forward passes of a decoder so far, 0 where it does not count them."""
+        return decoder.passes if isinstance(decoder, CountsPasses) else 0
 
     def transformed(
         self, log_probs: Float[Tensor, "rows vocab"], rows: Int[Tensor, " rows"]
@@ -252,7 +225,9 @@ class Generation:
         """Tokens that the generator was asked for: one call and one generated token a row."""
         self.count("generator_calls", rows)
         self.count("generated", rows)
+        self._use_up()
         self.decoder.append(tokens, rows)
+        self._said[rows] = torch.nan
         self.note(action, rows)
 
     def erase(
@@ -262,6 +237,7 @@ class Generation:
         every = torch.zeros_like(self.owner).index_copy(0, rows, counts)
         self.decoder.rollback(every)
         self.start = torch.minimum(self.start, self.decoder.lengths)
+        self._said[rows[counts > 0]] = torch.nan
         self.count("erased", rows, counts)
         self.note(action, rows)
 
@@ -271,7 +247,14 @@ class Generation:
         """log V of each row's prefix; all accepted without a verifier."""
         if len(rows) == 0:
             return torch.zeros(0, dtype=torch.float64, device=rows.device)
-        return self._ask(self.decoder, rows, self.owner[rows])
+        values = self._ask(self.decoder, rows, self.owner[rows])
+        self.hear(rows, values)
+        return values
+
+    def hear(self, rows: Int[Tensor, " rows"], log_values: Float[Tensor, " rows"]) -> None:
+        """Remember what the verifier said of rows as they stand; `result` tells who is accepted."""
+        if self.verifier is not None:
+            self._said[rows] = log_values
 
     def child_log_values(
         self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]
@@ -293,12 +276,15 @@ class Generation:
     ) -> Float[Tensor, " rows"]:
         if isinstance(self.verifier, DecoderValue):
             verifier = self.verifier
-            return self._checked(
+            passes = self._passes(decoder)
+            values = self._checked(
                 lambda: verifier.decoder_log_value(decoder, rows),
                 lambda: decoder.tokens[rows],
                 decoder.lengths[rows],
                 owner,
             )
+            self.costs.forward_passes += self._passes(decoder) - passes  # to read states
+            return values
         return self._ask_tokens(decoder.tokens[rows], decoder.lengths[rows], owner)
 
     def _ask_tokens(
@@ -325,7 +311,11 @@ class Generation:
         return answers
 
     def _checked(
-        self, ask: Any, shown: Any, lengths: Int[Tensor, " rows"], owner: Int[Tensor, " rows"]
+        self,
+        ask: Callable[[], Any],
+        shown: Callable[[], Tensor],
+        lengths: Int[Tensor, " rows"],
+        owner: Int[Tensor, " rows"],
     ) -> Float[Tensor, " rows"]:
         """The verifier's answers, counted, and refused where they are none."""
         self.costs.verifier_calls.index_add_(0, owner, torch.ones_like(owner))
@@ -361,17 +351,19 @@ class Generation:
     ) -> VerifierError:
         prefix = tuple(tokens[0, : int(lengths[0])].tolist())
         where = f"row {int(owner[0])}, prefix {list(prefix)}"
-        return VerifierError(f"{sentence} ({where})", prefix, self.result())
+        open_rows = torch.nonzero(~self.finished())[:, 0]
+        self.stop(open_rows, Reason.VERIFIER)
+        return VerifierError(f"{sentence} ({where})", prefix, self.result(), self.owner)
 
     # ------------------------------------------------------------------ several candidates
 
     def fork(self, rows: Int[Tensor, " copies"]) -> "Generation":
-        """A run on copies of some rows, with the same costs; it notes whose copies they are."""
+        """A run on copies of some rows, with the same costs; `owner` says whose copies they are."""
         copy = object.__new__(Generation)
         copy.__dict__.update(self.__dict__)
         copy.decoder = self.decoder.fork(rows)
         copy.start, copy.owner = self.start[rows], self.owner[rows]
-        copy.notes = self.notes | {"owner": copy.owner}
+        copy._said = self._said[rows]
         return copy
 
     def adopt(
@@ -381,9 +373,16 @@ class Generation:
         chose: Int[Tensor, " chose"],
         log_values: Float[Tensor, " chose"] | None = None,
     ) -> None:
-        """Go on with rows of a fork, one for each row of this run; `chose` had several of them."""
-        self.decoder = other.decoder.fork(rows)
+        """Go on with rows of a fork, one for each row of this run; `chose` had several of them.
+
+        A row that was stopped goes back to where it stood.
+        """
+        before = self.decoder.lengths
+        self.decoder, self._said = other.decoder.fork(rows), other._said[rows]
         self.note("choose", chose, log_values)
+        more = self.decoder.lengths - before
+        if len(back := torch.nonzero(self.stopped() & (more > 0))[:, 0]):
+            self.erase(more[back], back, "restart")
 
     # ------------------------------------------------------------------ bookkeeping
 
@@ -414,15 +413,32 @@ class Generation:
             asked = int(self.costs.verifier_calls[owner])
             self.trace.append(Event(owner, action, text, value, calls, asked, prompt))
 
-    def result(self) -> Result:
-        """The rows as they stand."""
+    @overload
+    def result(self) -> Result[None]: ...
+
+    @overload
+    def result(self, info: InfoT) -> Result[InfoT]: ...
+
+    def result(self, info: Any = None) -> Result[Any]:
+        """The rows as they stand; a row that is neither finished nor stopped was left."""
         self.costs.seconds = time.perf_counter() - self._began
+        finished = self.finished()
+        self.stop(torch.nonzero(~finished & ~self.stopped())[:, 0], Reason.LEFT)
+        complete = finished & ~self.stopped()
+        verified = complete & ~self._said.isnan()
+        if self.smallest is None:
+            accepted = verified & (self._said > -torch.inf)
+        else:
+            accepted = verified & (self._said >= self.smallest)
         return Result(
             self.decoder.tokens,
             self.decoder.lengths,
             tuple(self.trace),
             self.costs,
             self.start,
-            self.finished(),
-            dict(self.notes),
+            complete,
+            verified,
+            accepted,
+            tuple(self._reasons[code] or None for code in self._stopped[self.owner].tolist()),
+            info,
         )

@@ -4,16 +4,20 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
-from triptych.core.protocols import Decoder, DecoderValue, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, DecoderValue, Value, Verifier
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
+    EndTokens,
     Number,
     UserError,
     as_count,
+    as_end_token,
     as_probability,
     check_can,
+    shown,
 )
+from triptych.inference.guided.costs import Budget
 
 MAX_COPIES = 2**24
 """Rows that are grown together: all candidates of a batch."""
@@ -46,6 +50,12 @@ def log_threshold(threshold: Number) -> float:
     return math.log(probability) if probability > 0 else -math.inf
 
 
+def end_set(end_token: EndTokens | None, vocab_size: int) -> frozenset[int]:
+    """All tokens that end a string, for the laws that are found by recursion."""
+    ends = as_end_token(end_token, vocab_size)
+    return frozenset(() if ends is None else (ends,) if isinstance(ends, int) else ends)
+
+
 def check_choice(name: str, value: str, known: Sequence[str]) -> None:
     """`value` is one of the known words."""
     if not isinstance(value, str) or value not in known:
@@ -66,7 +76,7 @@ def path_counter() -> Callable[[], None]:
     return count
 
 
-def check_parts(decoder: Decoder, verifier: Verifier | None, rng: Rng) -> None:
+def check_parts(decoder: Decoder, verifier: Verifier | None, budget: Budget | None) -> None:
     """What an algorithm is given can be asked what it will be asked."""
     if not hasattr(decoder, "next_log_probs"):
         raise UserError(
@@ -74,7 +84,13 @@ def check_parts(decoder: Decoder, verifier: Verifier | None, rng: Rng) -> None:
             "RecomputingDecoder(model, batch) makes one of any model"
         )
     check_can("decoder", decoder, "append", "rollback", "fork")
-    check_can("rng", rng, "categorical")
+    if getattr(decoder, "used", False):
+        raise UserError(
+            "this decoder was used by an earlier generation; make a new one with the prompts, or "
+            "fork it before: decoder.fork(rows)"
+        )
+    if budget is not None and not isinstance(budget, Budget):
+        raise UserError(f"budget is {shown(budget)}; it must be a Budget(tokens=...), or None")
     if verifier is not None and not isinstance(verifier, Value | DecoderValue):
         raise UserError(
             f"a verifier has log_value(prefix) or decoder_log_value(decoder, rows); "

@@ -16,6 +16,7 @@ pairs 00, 01, 10, 11 give a 1 with 0, ⅔, ⅔, 1, so P(1) = 7/12, between ½ an
 import itertools
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,13 +25,14 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
+    EndTokens,
     Number,
     as_count,
-    as_end_token,
     as_probability,
     as_size,
     check_can,
@@ -38,13 +40,26 @@ from triptych.core.validation import (
 from triptych.inference.answers import probs_after, value_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
-from triptych.inference.guided.generation import Generation, Result
-from triptych.inference.guided.options import as_copies, path_counter
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
+from triptych.inference.guided.options import as_copies, end_set, path_counter
+from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 
 _Text = tuple[int, ...]
 _FAR = 1e6  # the sum of larger logarithms rounds to more than 1e-10
 _PARTICLES_FOLLOWED = 20  # of two tokens each, they make 2^20 choices
+
+
+class Info(NamedTuple):
+    """died             rows whose particles all have weight 0
+    log_normaliser   the logarithm of the mean weight of each row
+    smallest_ess     the effective sample size of each row at its lowest
+    """
+
+    died: Bool[Tensor, " batch"]
+    log_normaliser: Float[Tensor, " batch"]
+    smallest_ess: Float[Tensor, " batch"]
 
 
 def sample(
@@ -54,33 +69,40 @@ def sample(
     length: Count,
     n: Count,
     ess: Number = 0.5,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[Info]:
     """Complete every row with one of n particles.
 
     ess   resample a row when its effective sample size falls below ess · n; 1.0 always resamples,
           0.0 never does, which is importance sampling
 
     A particle of value 0 is not extended, one that has ended keeps its weight. A row whose
-    particles all have weight 0 has died: it stands at its prompt and is not complete. Of a prompt
-    of full length the verifier is asked once.
-
-    notes: died; log_normaliser, the logarithm of the mean weight; and smallest_ess, the effective
-    sample size at its lowest, of every row.
+    particles all have weight 0 has died: it stands at its prompt. So does a row that is over its
+    budget. About a prompt of full length the verifier is asked once.
     """
     n, ess = as_copies(n), as_probability("ess", ess)
     run = Generation(
-        decoder, verifier, rng, length, end_token, transform, record, probability=False
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        probability=False,
+        budget=budget,
     )
     n = as_copies(n, run.batch)
     log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
     values = torch.zeros_like(log_weights)
     smallest = _effective_size(log_weights)
+    run.open_rows(tokens=n)  # stops rows that have no token for each particle
     copies = run.every_row().repeat_interleave(n)
-    drawn = torch.nonzero(~run.finished()[copies])[:, 0]
+    drawn = torch.nonzero((~run.finished() & ~run.stopped())[copies])[:, 0]
     cloud = branch(run, copies)
     while len(drawn):
         log_weights, values = _weigh(cloud, drawn, log_weights, values)
@@ -97,9 +119,8 @@ def sample(
     log_normaliser = log_weights.logsumexp(-1) - math.log(n)
     died = torch.isneginf(log_normaliser)
     _pick(run, cloud, log_weights, values, died)
-    run.notes |= {"died": died, "log_normaliser": log_normaliser, "smallest_ess": smallest}
-    result = run.result()
-    return result._replace(complete=result.complete & ~died)
+    run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
+    return run.result(Info(died, log_normaliser, smallest))
 
 
 ALGORITHM = Algorithm(
@@ -117,8 +138,9 @@ ALGORITHM = Algorithm(
 
 
 def _open(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> Int[Tensor, " rows"]:
-    """Particles that are alive and not finished."""
-    return torch.nonzero(~cloud.finished() & ~torch.isneginf(log_weights.reshape(-1)))[:, 0]
+    """Particles that are alive and not finished, of rows that go on."""
+    alive = ~torch.isneginf(log_weights.reshape(-1))
+    return cloud.within_budget(torch.nonzero(~cloud.finished() & ~cloud.stopped() & alive)[:, 0])
 
 
 def _weigh(
@@ -179,8 +201,8 @@ def _pick(
     values: Float[Tensor, "batch n"],
     died: Bool[Tensor, " batch"],
 ) -> None:
-    """Go on with one particle a row, drawn by weight; a row that died goes back to its prompt."""
-    alive, dead = torch.nonzero(~died)[:, 0], torch.nonzero(died)[:, 0]
+    """Go on with one particle a row, drawn by weight; other rows go back to their prompts."""
+    alive, dead = torch.nonzero(~died & ~run.stopped())[:, 0], torch.nonzero(died)[:, 0]
     picked = torch.zeros_like(run.owner)
     if len(alive):
         picked[alive] = run.choose(_normalised(log_weights[alive]), alive)
@@ -197,19 +219,19 @@ def law(
     n: Count,
     *,
     ess: Number = 0.5,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
 ) -> dict[tuple[int, ...], float]:
     """The exact law of `sample` from the empty prompt, by following the particles and their
     weights: slow and obvious. The probabilities sum to that of not dying."""
     check_can("lm", lm, "vocab_size", "next_token_log_probs")
-    length, end_token = as_size("length", length), as_end_token(end_token, lm.vocab_size)
+    length, ends = as_size("length", length), end_set(end_token, lm.vocab_size)
     n = as_count("n", n, at_least=1, at_most=_PARTICLES_FOLLOWED)
     ess = as_probability("ess", ess)
     found: dict[tuple[int, ...], float] = {}
 
     def options(x: _Text, weight: float) -> list[tuple[_Text, float, float]]:
         """What a particle can become: itself, its log-weight, and the probability."""
-        if len(x) == length or weight == -math.inf or (x and x[-1] == end_token):
+        if len(x) == length or weight == -math.inf or (x and x[-1] in ends):
             return [(x, weight, 1.0)]
         longer = [((*x, token), q) for token, q in enumerate(probs_after(lm, x)) if q > 0]
         before = value_of(verifier, x) if x else 0.0

@@ -5,23 +5,34 @@ only, so a row that needs D more tokens costs D oracle calls an attempt and D / 
 Worked value: for A = {0^D} and uniform bits that is 2^D D [li, Proposition 3.1.1].
 """
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count, Number
+from triptych.core.validation import Count, EndTokens, Number
 from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import as_limit, log_threshold
+from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 
 ATTEMPTS = 100_000
 """Strings drawn for a row where no number is given; of rows whose strings are accepted with
 probability 0.001 one in e^100 is given up."""
+
+
+class Info(NamedTuple):
+    """attempts   strings drawn for each row"""
+
+    attempts: Int[Tensor, " batch"]
 
 
 def sample(
@@ -31,29 +42,37 @@ def sample(
     length: Count,
     attempts: Count | None = None,
     threshold: Number = 0.5,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[Info]:
     """Complete every row with an accepted string; V < threshold is a refusal.
 
     attempts   strings drawn for a row before it is given up; None is `ATTEMPTS`
 
     A refused string is never returned: a row that is given up stands at its prompt and is not
     complete. A prompt of full length is judged once, since it can only be drawn again as it is.
-
-    notes: accepted, and the attempts used, of every row.
     """
     most = as_limit("attempts", ATTEMPTS if attempts is None else attempts, at_least=1)
-    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
+    run = Generation(
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        smallest=smallest,
+        budget=budget,
+    )
     used = torch.zeros_like(run.start)
     accepted = torch.zeros_like(run.start, dtype=torch.bool)
-    run.notes |= {"accepted": accepted, "attempts": used}
     limit = torch.full_like(used, most).masked_fill(run.start >= run.length, 1)
-    while (trying := ~accepted & (used < limit)).any():
-        if len(growing := torch.nonzero(trying & ~run.finished())[:, 0]):
+    while (trying := ~accepted & (used < limit) & ~run.stopped()).any():
+        if len(growing := run.within_budget(torch.nonzero(trying & ~run.finished())[:, 0])):
             run.draw(growing)
         if len(judged := torch.nonzero(trying & run.finished())[:, 0]) == 0:
             continue
@@ -66,8 +85,11 @@ def sample(
         refused = judged[refusing]
         if len(refused):
             run.erase((run.decoder.lengths - run.start)[refused], refused, "restart")
-    result = run.result()
-    return result._replace(complete=result.complete & accepted)
+    begun = torch.nonzero(run.stopped() & (run.decoder.lengths > run.start))[:, 0]
+    if len(begun):
+        run.erase((run.decoder.lengths - run.start)[begun], begun, "restart")
+    run.stop(torch.nonzero(~accepted & ~run.finished())[:, 0], Reason.ATTEMPTS)
+    return run.result(Info(used))
 
 
 ALGORITHM = Algorithm(

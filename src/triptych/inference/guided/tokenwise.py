@@ -16,21 +16,24 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.logspace import log1mexp, log_normalise
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import Count, Number, UserError
+from triptych.core.validation import Count, EndTokens, Number, UserError
 from triptych.inference.answers import values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import as_limit, check_choice, check_table, log_threshold
+from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 
 Accept = Literal["threshold", "value"]
 ACCEPT: tuple[Accept, ...] = get_args(Accept)
 
-TRIES = 100_000
-"""Draws of one token where no number is given; of tokens that are accepted with probability 0.001
-one in e^100 is given up."""
+TRIES = 1000
+"""Draws of one token where no number is given. Where a token is accepted with probability a, a row
+is given up with probability (1 - a)^1000: 2e-9 for a = 0.02, 4e-5 for 0.01 and 0.37 for 0.001."""
 
 
 def sample(
@@ -41,11 +44,12 @@ def sample(
     accept: Accept = "threshold",
     threshold: Number = 0.5,
     tries: Count | None = None,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[None]:
     """Complete every row, every draw one call of the generator.
 
     accept   "threshold" keeps a token if V ≥ threshold, "value" with probability V
@@ -53,19 +57,25 @@ def sample(
 
     A redraw is one more call, but no forward pass: the law at the prefix is known. A row that is
     given up keeps the tokens that were accepted and is not complete.
-
-    notes: gave_up, of every row: one of its tokens was refused `tries` times in a row.
     """
     most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
     check_choice("accept", accept, ACCEPT)
-    run = Generation(decoder, verifier, rng, length, end_token, transform, record)
     smallest = log_threshold(threshold)
+    run = Generation(
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        smallest=smallest if accept == "threshold" else None,
+        budget=budget,
+    )
     size = (run.batch, decoder.vocab_size)
     laws = torch.zeros(size, dtype=torch.float64, device=run.owner.device)
     failures = torch.zeros_like(run.owner)  # of the token that is being drawn
-    gave_up = torch.zeros_like(run.owner, dtype=torch.bool)
-    run.notes["gave_up"] = gave_up
-    while len(rows := torch.nonzero(~run.finished() & ~gave_up)[:, 0]):
+    while len(rows := run.open_rows()):
         fresh = rows[failures[rows] == 0]
         if len(fresh):
             laws[fresh] = run.laws(fresh).double()
@@ -79,7 +89,7 @@ def sample(
         failures[refused] += 1
         if len(refused):
             run.erase(torch.ones_like(refused), refused, None)
-        gave_up |= failures >= most
+            run.stop(refused[failures[refused] >= most], Reason.TRIES)
     return run.result()
 
 

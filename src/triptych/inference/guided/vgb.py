@@ -14,19 +14,21 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
-from typing import Literal, get_args
+from numbers import Integral
+from typing import Literal, NamedTuple, get_args
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.decoders import RecomputingDecoder
+from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
-from triptych.core.randomness import exact_transition_matrix
+from triptych.core.randomness import RngLike, exact_transition_matrix
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
+    EndTokens,
     Prefix,
     UserError,
     as_count,
@@ -38,8 +40,10 @@ from triptych.core.validation import (
 )
 from triptych.inference.answers import check_laws, values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Generation, Result
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import as_limit, check_choice, check_table
+from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 from triptych.inference.guided.visited import VisitedTree
 
@@ -48,8 +52,23 @@ Returned = Literal["leaf", "last", "uniform"]
 RETURNS: tuple[Returned, ...] = get_args(Returned)
 MAX_LISTED = 2**22
 """Tokens of all nodes of a tree that is listed."""
-MAX_BUDGETS = 2**27
+MAX_ALLOWED = 2**27
 """Rows times steps, where the number of steps is drawn from a table."""
+
+
+class Info(NamedTuple):
+    """steps      of each row, those before a restart included
+    restarts   of each row
+    stuck      rows that have nowhere to walk: V of everything after the prompt is 0
+    visited    nodes in memory, of all rows together
+    cut_mass   the most of the model's mass that the transform took away at a node of the row
+    """
+
+    steps: Int[Tensor, " batch"]
+    restarts: Int[Tensor, " batch"]
+    stuck: Bool[Tensor, " batch"]
+    visited: int
+    cut_mass: Float[Tensor, " batch"]
 
 
 def sample(
@@ -64,11 +83,12 @@ def sample(
     lazy: bool = True,
     remember: bool = True,
     share: bool = False,
-    end_token: Count | None = None,
+    end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
-    rng: Rng,
-) -> Result:
+    budget: Budget | None = None,
+    rng: RngLike,
+) -> Result[Info]:
     """Algorithm 2: a walk of each row on the tree of completions of its prompt.
 
     returns     "leaf": the first leaf reached, within `steps` steps (the thesis' experiments);
@@ -80,10 +100,7 @@ def sample(
     share       rows with the same prompt share what they remember
     transform   the walk is on the transformed model: children outside its nucleus do not exist
 
-    notes: steps and restarts of every row, stuck (the value of everything after its prompt is 0, so
-    that there is nowhere to walk), visited (nodes in memory, all rows together), cut_mass
-    (the most of the model's mass that the transform took away at a visited node of the row).
-    A row whose walk never returned a leaf has complete = False.
+    A row whose walk never returned a leaf is not complete.
     """
     steps = as_limit("steps", steps, at_least=1)
     restarts = as_limit("restarts", restarts, at_least=0)
@@ -93,20 +110,28 @@ def sample(
     if outcome is not None:
         check_can("outcome", outcome, "log_value")
     run = Generation(
-        decoder, verifier, rng, length, end_token, transform, record, probability=False
+        decoder,
+        verifier,
+        rng,
+        length,
+        end_token,
+        transform,
+        record,
+        probability=False,
+        budget=budget,
     )
-    if returns == "uniform" and steps * run.batch > MAX_BUDGETS:
+    if returns == "uniform" and steps * run.batch > MAX_ALLOWED:
         raise UserError(
             f"steps is {steps} and there are {run.batch} rows; returns='uniform' draws from a "
-            f"table of their product, which must be at most {MAX_BUDGETS}"
+            f"table of their product, which must be at most {MAX_ALLOWED}"
         )
     walk = _Walk(run, outcome, remember=remember, share=share)
     taken = torch.zeros_like(run.start)  # steps of this attempt
     total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
-    budget = _budgets(run, run.every_row(), steps, returns)
+    allowed = _allowed_steps(run, run.every_row(), steps, returns)
     active = torch.nonzero(~run.finished())[:, 0]
     stuck = torch.zeros_like(run.start, dtype=torch.bool)
-    while len(active):
+    while len(active := run.within_budget(active)):
         rows = walk.ready(active)
         nowhere = walk.tree.stuck(walk.node[rows])
         if nowhere.any():
@@ -118,27 +143,24 @@ def sample(
         taken[rows] += 1
         total[rows] += 1
         leaf = walk.tree.leaf[walk.node[rows]]
-        over = taken[rows] >= budget[rows]
+        over = taken[rows] >= allowed[rows]
         ended = leaf if returns == "leaf" else over & leaf
         again = rows[over & ~leaf & (begun[rows] < restarts)]
         if len(again):
             walk.restart(again)
             begun[again] += 1
             taken[again] = 0
-            budget[again] = _budgets(run, again, steps, returns)
+            allowed[again] = _allowed_steps(run, again, steps, returns)
         ended = ended | (over & (taken[rows] > 0))
         if ended.any():
             open_rows = torch.ones_like(run.start, dtype=torch.bool)
             open_rows[rows[ended]] = False
             active = active[open_rows[active]]
-    run.notes |= {
-        "steps": total,
-        "restarts": begun,
-        "stuck": stuck,
-        "visited": walk.tree.count,
-        "cut_mass": walk.cut_mass,
-    }
-    return run.result()
+    run.stop(torch.nonzero(stuck)[:, 0], Reason.NOTHING)
+    run.stop(torch.nonzero(~run.finished())[:, 0], Reason.STEPS)
+    walked = torch.nonzero(walk.node != walk.root)[:, 0]
+    walk.judge.hear(walked, walk.tree.log_value[walk.node[walked]])
+    return run.result(Info(total, begun, stuck, walk.tree.count, walk.cut_mass))
 
 
 ALGORITHM = Algorithm(
@@ -159,7 +181,7 @@ ALGORITHM = Algorithm(
 )
 
 
-def _budgets(
+def _allowed_steps(
     run: Generation, rows: Int[Tensor, " rows"], steps: int, returns: Returned
 ) -> Int[Tensor, " rows"]:
     """How many steps each walk takes: all of them, or 1..steps alike."""
@@ -273,8 +295,7 @@ class _Walk:
         place, tokens = torch.nonzero(log_probs > -torch.inf, as_tuple=True)
         parents = rows[place]
         full = run.decoder.lengths[parents] + 1 >= run.length
-        if run.end_token is not None:
-            full = full | (tokens == run.end_token)
+        full = full | is_end(tokens, run.end_token)
         values = torch.full_like(log_probs, -torch.inf, dtype=torch.float64)
         for asked, judge in ((full, self.judge), (~full, run)):
             answers = judge.child_log_values(parents[asked], tokens[asked])
@@ -320,8 +341,13 @@ def step(
     *,
     lazy: bool = True,
 ) -> Int[Tensor, "1 s"]:
-    """One move of the walk."""
+    """One move of the walk. It needs an rng: a seed would make the same move every time."""
     lazy = as_flag("lazy", lazy)
+    if isinstance(rng, Integral):
+        raise UserError(
+            f"rng is {rng}; one step needs an rng that goes on, such as TorchRng({rng}): a seed "
+            "would make the same draw at every step"
+        )
     check_can("rng", rng, "categorical")
     weights = move_log_weights(prefix, lm, value, length)
     prefix = as_tokens(prefix, lm.vocab_size, name="prefix")

@@ -56,7 +56,7 @@ def unseen(
     every = complete_each(model.lm, prompts, samplings)
     for (repeat, top_p, quota, redo, verify), results in zip(cases, every, strict=True):
         done = read(model.law, results)
-        wrong, left = ~done.right, torch.cat([result.notes["quota_left"] for result in results])
+        wrong, left = ~done.right, torch.cat([result.info.quota_left for result in results])
         kinds = {kind.name.lower(): int((done.error[wrong] == kind).sum()) for kind in DyckError}
         yield Unseen(
             seed=unit.seed,

@@ -1,0 +1,102 @@
+"""What a generation gives back: the rows, what was said of them, and what happened."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Generic, Literal, NamedTuple, TypeVar
+
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from triptych.inference.guided.costs import Costs
+
+Action = Literal[
+    "draw", "argmax", "accept", "reject", "backtrack", "restart", "choose", "down", "up", "stay"
+]
+
+InfoT = TypeVar("InfoT")
+
+
+class Reason(StrEnum):
+    """Why a row is not complete."""
+
+    ATTEMPTS = "attempts used up"
+    TRIES = "tries used up"
+    STEPS = "steps used up"
+    PARTICLES = "every particle was refused"
+    NOTHING = "nothing can follow"
+    TOKENS = "token budget used up"
+    QUESTIONS = "verifier budget used up"
+    TIME = "time budget used up"
+    VERIFIER = "the verifier failed"
+    LEFT = "left unfinished by the algorithm"
+
+
+class Event(NamedTuple):
+    """One thing that happened to one row.
+
+    tokens       what the row has generated after it (or, for "reject", with the refused token)
+    log_value    what the verifier said, where it was asked
+    generator_calls, verifier_calls   of this row so far
+    prompt       how many tokens of the row's prompt stand before `tokens`
+    """
+
+    row: int
+    action: Action
+    tokens: tuple[int, ...]
+    log_value: float | None
+    generator_calls: int
+    verifier_calls: int
+    prompt: int
+
+
+@dataclass(frozen=True, eq=False)
+class Result(Generic[InfoT]):
+    """What came out.
+
+    tokens, lengths   prompt and completion of every row, -1 beyond a row's end
+    trace             every event in order, empty unless `record=True`
+    complete          the row ended or has its full length, and the algorithm was done with it
+    verified          the verifier was asked about the row as it stands, and the row is complete
+    accepted          and it accepted the row: V ≥ threshold, or V > 0 where there is no threshold.
+                      A row that was never shown to the verifier is not accepted: nobody asks it
+                      only to fill this column
+    reasons           why each row is not complete (a `Reason`), None for one that is
+    info              what the algorithm says besides: its own `Info`, or None
+    """
+
+    tokens: Int[Tensor, "batch t"]
+    lengths: Int[Tensor, " batch"]
+    trace: tuple[Event, ...]
+    costs: Costs
+    prompt_lengths: Int[Tensor, " batch"]
+    complete: Bool[Tensor, " batch"]
+    verified: Bool[Tensor, " batch"]
+    accepted: Bool[Tensor, " batch"]
+    reasons: tuple[str | None, ...]
+    info: InfoT
+
+    def completions(self) -> list[tuple[int, ...]]:
+        """What each row generated, without its prompt."""
+        rows = zip(
+            self.tokens.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist(), strict=True
+        )
+        return [tuple(row[start:end]) for row, start, end in rows]
+
+
+class VerifierError(RuntimeError):
+    """The verifier failed.
+
+    prefix    what it was asked about
+    partial   what there was so far: the rows, or their candidates
+    owner     the row of the batch that each row of `partial` works for
+    """
+
+    def __init__(
+        self,
+        sentence: str,
+        prefix: tuple[int, ...],
+        partial: Result[None],
+        owner: Int[Tensor, " rows"],
+    ) -> None:
+        super().__init__(sentence)
+        self.prefix, self.partial, self.owner = prefix, partial, owner
