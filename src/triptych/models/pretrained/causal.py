@@ -97,7 +97,7 @@ class PretrainedCausalLM:
         local_files_only: bool = False,
         revision: str | None = None,
     ) -> "PretrainedCausalLM":
-        """The model in the folder `where`, of that name on the Hugging Face hub, or in a .gguf file.
+        """The model in the folder `where`, of that name on the hub, or in a .gguf file.
 
         `where` may be the path of the .gguf file, or the folder or hub name with `gguf_file` its
         name there. Its weights are expanded to `dtype`. `revision` pins a commit of the hub.
@@ -160,7 +160,7 @@ class PretrainedCausalLM:
 
     def decoder(
         self,
-        prompts: Sequence[str] | Sequence[Sequence[int]] | Tensor,
+        prompts: Sequence[str] | Prefix,
         *,
         layer: Count | None = None,
     ) -> PretrainedDecoder:
@@ -169,21 +169,7 @@ class PretrainedCausalLM:
         Prompts may differ in length: pass a list of lists, or a tensor padded with -1 at the end.
         `layer` is the layer whose state `hidden_state` gives: 0 the embedding, -1 the last.
         """
-        rows = self._prompts(prompts)
-        for b, row in enumerate(rows):
-            if len(row) >= self.length:
-                raise UserError(
-                    f"prompt {b} has {len(row)} tokens; sequences of this model have at most "
-                    f"{self.length}, and one must follow the prompt"
-                )
-        return PretrainedDecoder(
-            self.model,
-            rows,
-            vocab_size=self.vocab_size,
-            length=self.length,
-            start_token=self.bos_token,
-            layer=layer,
-        )
+        return self._decoder(self._prompts(prompts), layer)
 
     # ------------------------------------------------------------------ text
 
@@ -239,6 +225,16 @@ class PretrainedCausalLM:
 
     # ------------------------------------------------------------------ inside
 
+    def _decoder(self, prompts: list[list[int]], layer: Count | None) -> PretrainedDecoder:
+        return PretrainedDecoder(
+            self.model,
+            prompts,
+            vocab_size=self.vocab_size,
+            length=self.length,
+            start_token=self.bos_token,
+            layer=layer,
+        )
+
     def _bos_token(self, bos: bool | Count) -> int | None:
         if isinstance(bos, bool):
             source = self.model.config if self.tokenizer is None else self.tokenizer
@@ -273,26 +269,27 @@ class PretrainedCausalLM:
             )
         return self.tokenizer
 
-    def _prompts(
-        self, prompts: Sequence[str] | Sequence[Sequence[int]] | Tensor
-    ) -> list[list[int]]:
-        texts = isinstance(prompts, Sequence) and any(isinstance(text, str) for text in prompts)
+    def _prompts(self, prompts: Sequence[str] | Prefix) -> list[list[int]]:
         if isinstance(prompts, str):
             raise UserError(f"prompts is the string {shown(prompts)}; pass a list of prompts")
-        if texts:
-            return self.encode(prompts)  # pyright: ignore[reportArgumentType]
-        rows = [
-            self._checked_row(f"prompts[{b}]", row)
-            for b, row in enumerate(_as_rows("prompts", prompts))
-        ]
+        if isinstance(prompts, Sequence) and any(isinstance(text, str) for text in prompts):
+            rows = self.encode(prompts)
+        else:
+            rows = _as_rows("prompts", prompts)
+            rows = [self._checked_row(f"prompts[{b}]", row) for b, row in enumerate(rows)]
+            self._check_no_padding(rows)
         if not rows:
             raise UserError("prompts is empty; pass at least one, [[]] for an empty one")
-        self._check_no_padding(rows)
         for b, row in enumerate(rows):
             if self.bos_token is not None and row[:1] == [self.bos_token]:
                 raise UserError(
-                    f"prompts[{b}] begins with {self.bos_token}, the BOS token, which is put before "
-                    "every prompt; leave it out, or make the model with bos=False"
+                    f"prompts[{b}] begins with {self.bos_token}, the BOS token, which is put "
+                    "before every prompt; leave it out, or make the model with bos=False"
+                )
+            if len(row) >= self.length:
+                raise UserError(
+                    f"prompts[{b}] has {len(row)} tokens; sequences of this model have at most "
+                    f"{self.length}, and one must follow the prompt"
                 )
         return rows
 
@@ -301,7 +298,8 @@ class PretrainedCausalLM:
         pad = getattr(self.tokenizer, "pad_token_id", None)
         if pad is None:
             return
-        shared = pad == self.bos_token or pad in self.end_tokens
+        others = (self.bos_token, self.tokenizer.unk_token_id, *self.end_tokens)
+        shared = pad in others
         for b, row in enumerate(rows):
             twice = any(pair == (pad, pad) for pair in (*pairwise(row[:2]), *pairwise(row[-2:])))
             if twice if shared else pad in row:
@@ -330,13 +328,7 @@ class PretrainedCausalLM:
         kind = type(self.model).__name__
         a, b, c, d, e = (self.vocab_size * share // 7 for share in range(1, 6))
         try:
-            decoder = PretrainedDecoder(
-                self.model,
-                [[a, b, c, d], [e]],
-                vocab_size=self.vocab_size,
-                length=self.length,
-                start_token=self.bos_token,
-            )
+            decoder = self._decoder([[a, b, c, d], [e]], None)
             decoder.next_log_probs()
             decoder.rollback([1, 0])
             decoder.append([e, d])
@@ -369,7 +361,8 @@ def _check_model(model: Any) -> None:
             f"model is a {type(model).__name__}; pass a model of transformers' "
             "AutoModelForCausalLM, or its name to PretrainedCausalLM.from_pretrained"
         )
-    table, head = model.get_input_embeddings(), model.get_output_embeddings()
+    network: Any = model
+    table, head = network.get_input_embeddings(), network.get_output_embeddings()
     if not isinstance(table, nn.Embedding) or head is None:
         raise UserError(
             f"{type(model).__name__} is not a causal language model: it needs a table of token "

@@ -173,12 +173,14 @@ class PretrainedDecoder(Prefixes):
         self._logits[rows] = answer.logits[:, -1].to(self._logits.dtype)
         if self.layer is not None:
             state = answer.hidden_states[self.layer][:, -1].to(self._logits.dtype)
-            if self._states is None:
-                self._states = state.new_zeros((len(self._lengths), state.shape[-1]))
-            self._states[rows] = state
+            states = self._states
+            if states is None:
+                states = state.new_zeros((len(self._lengths), state.shape[-1]))
+            states[rows] = state
+            self._states = states
         self._known[rows], self._answered[rows] = upto, upto - self._offset
         self._spent[0] += 1
-        self._spent[1] += block.count
+        self._spent[1] += block.new
 
     def _room(self, upto: int) -> int:
         """Slots to have: twice as many as before when they do not suffice."""
@@ -246,14 +248,14 @@ class _Block(NamedTuple):
     fresh    which of those to store: (row, slot) of the cache and of the block, or None for a
              block that is level, the same slots in every row
     upto     slots of the longest row
-    count    of slots that are new
+    new      how many slots are new
     """
 
     rows: slice | Tensor
     slots: Int[Tensor, "rows t"]
     fresh: tuple[Tensor, Tensor, tuple[Tensor, ...]] | None
     upto: int
-    count: int
+    new: int
 
 
 def _block(

@@ -1,7 +1,7 @@
 """Causal models and their tokenizers from a folder, the Hugging Face hub or a .gguf file.
 
 transformers is an optional dependency (`pip install 'triptych[hf]'`), imported where it is used; a
-.gguf file needs the package gguf too.
+.gguf file needs the packages gguf and accelerate too.
 """
 
 import importlib.util
@@ -40,10 +40,10 @@ def load_causal(
     options |= {} if gguf_file is None else {"gguf_file": gguf_file}
     shown_name = name if gguf_file is None else str(Path(name) / gguf_file)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
-        model, loaded = AutoModelForCausalLM.from_pretrained(
+        both: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=precision, output_loading_info=True, **options
         )
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
     except ValueError as error:
         raise UserError(
             f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}"
@@ -54,6 +54,7 @@ def load_causal(
             "and the connection, or save the model and its tokenizer with save_pretrained where "
             "there is one and pass that folder (config.json, model.safetensors, tokenizer.json)"
         ) from error
+    model, loaded = both
     _check_weights(shown_name, loaded)
     return model, tokenizer
 
@@ -82,14 +83,15 @@ def _place(where: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
 
 
 def _check_packages(gguf_file: str | None) -> None:
-    needs = {"transformers": "pretrained models need transformers"}
-    if gguf_file is not None:
-        needs["gguf"] = "a .gguf file needs the package gguf"
-    for package, need in needs.items():
-        if importlib.util.find_spec(package) is None:
-            raise ModuleNotFoundError(
-                f"{need}, which is not installed: pip install {package}", name=package
-            )
+    needs = ["transformers"] if gguf_file is None else ["transformers", "gguf", "accelerate"]
+    what = "pretrained models need" if gguf_file is None else "a .gguf file needs"
+    missing = [package for package in needs if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"{what} {' and '.join(missing)}, which is not installed: "
+            f"pip install {' '.join(missing)}",
+            name=missing[0],
+        )
 
 
 def _check_weights(name: str, loaded: dict[str, Any]) -> None:
