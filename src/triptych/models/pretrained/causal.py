@@ -1,0 +1,434 @@
+"""A causal language model of Hugging Face's transformers behind our protocols, with its tokenizer.
+
+    next_token_log_probs   log p(x_{t+1} = · | x_≤t)     by a pass over the whole prefix
+    decoder                a batch of growing prefixes    with a cache of keys and values per row
+    encode, decode, chat   between text and tokens
+
+The vocabulary is the model's: a token is its token id. Every sequence begins with the model's BOS
+token, as in training. We put it there: it is not part of a prefix, `encode` and `chat` leave it
+out, and the empty prefix is answered through it.
+
+Example
+-------
+    lm = PretrainedCausalLM.from_pretrained("SmolLM2-135M-Instruct.Q4_1.gguf")
+    decoder = lm.decoder(["The capital of France is"])
+    decoder.append(decoder.next_log_probs().argmax(-1))
+    lm.decode(decoder.tokens)
+
+transformers is an optional dependency (`pip install 'triptych[hf]'`), imported where it is used.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from triptych.core.validation import (
+    Count,
+    Prefix,
+    UserError,
+    as_count,
+    as_device,
+    as_flag,
+    as_integers,
+    as_list,
+    as_prefix,
+    as_size,
+    as_text,
+    check_can,
+    shown,
+)
+from triptych.models.pretrained.causal_cache import (
+    PretrainedDecoder,
+    attention_windows,
+    last_logits_only,
+)
+from triptych.models.pretrained.causal_loading import load_causal
+
+# when a family does not take a mask, positions or a cache of this kind
+_WHAT_MODELS_RAISE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class PretrainedCausalLM:
+    """A `NextToken` oracle from any decoder-only model of transformers' AutoModelForCausalLM.
+
+    The model is changed in place: dropout is off (evaluation mode) and its parameters are frozen.
+    Sequences have at most `length` tokens: what the model's context holds besides BOS, or less if
+    you say so. With bos=True they begin with the tokenizer's BOS token, or the config's where there
+    is no tokenizer; models that have none begin with the first token. bos=False never adds one, and
+    a number is the id of the token to begin with.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokenizer: Any = None,
+        *,
+        length: Count | None = None,
+        bos: bool | Count = True,
+    ) -> None:
+        _check_model(model)
+        attention_windows(model)  # refuses what cannot be rolled back
+        self.model, self.tokenizer = model, tokenizer
+        model.eval()
+        model.requires_grad_(False)
+        if tokenizer is not None:
+            _check_tokenizer(tokenizer, self.vocab_size)
+        self.bos_token = self._bos_token(bos)
+        self.length = self._checked_length(length)
+        self.end_tokens = _end_tokens(model, tokenizer)
+        self._check_that_the_cache_is_exact()
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        where: str | Path,
+        *,
+        dtype: torch.dtype | str = "float32",
+        device: torch.device | str = "cpu",
+        gguf_file: str | None = None,
+        length: Count | None = None,
+        bos: bool | Count = True,
+        local_files_only: bool = False,
+        revision: str | None = None,
+    ) -> "PretrainedCausalLM":
+        """The model in the folder `where`, of that name on the hub, or in a .gguf file.
+
+        `where` may be the path of the .gguf file, or the folder or hub name with `gguf_file` its
+        name there. Its weights are expanded to `dtype`. `revision` pins a commit of the hub.
+        Without a connection, local_files_only=True looks at what is on disk at once.
+        """
+        device = as_device(device)
+        model, tokenizer = load_causal(
+            where,
+            dtype=dtype,
+            gguf_file=gguf_file,
+            local_files_only=local_files_only,
+            revision=revision,
+        )
+        return cls(model.to(device), tokenizer, length=length, bos=bos)
+
+    def __repr__(self) -> str:
+        return (
+            f"PretrainedCausalLM({type(self.model).__name__}, vocab_size={self.vocab_size}, "
+            f"length={self.length}, bos_token={self.bos_token})"
+        )
+
+    # ------------------------------------------------------------------ what it is
+
+    @property
+    def vocab_size(self) -> int:
+        return self.model.get_input_embeddings().num_embeddings
+
+    @property
+    def device(self) -> torch.device:
+        return self.model.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.model.dtype
+
+    # ------------------------------------------------------------------ what it answers
+
+    @torch.no_grad()
+    def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
+        """log p(x_{t+1} = · | x_≤t), float64, from a pass over BOS and the whole prefix."""
+        prefix = as_prefix(prefix, self.vocab_size, self.length, device=self.device)
+        read = prefix
+        if self.bos_token is not None:
+            read = F.pad(prefix, (1, 0), value=self.bos_token)
+        if read.shape[1] == 0:
+            raise UserError(
+                "the prefix is empty, and this model has no BOS token to begin with; pass a "
+                "prefix of at least one token, or name a token with bos=ID"
+            )
+        if len(read) == 0:
+            return torch.zeros((0, self.vocab_size), dtype=torch.float64, device=self.device)
+        answer = self.model(
+            input_ids=read,
+            attention_mask=torch.ones_like(read),
+            use_cache=False,
+            return_dict=True,
+            **last_logits_only(self.model),
+        )
+        return answer.logits[:, -1].double().log_softmax(-1)
+
+    def decoder(
+        self,
+        prompts: Sequence[str] | Prefix,
+        *,
+        layer: Count | None = None,
+    ) -> PretrainedDecoder:
+        """A `Decoder` whose row b begins with `prompts[b]`: texts, or tokens without BOS.
+
+        Prompts may differ in length: pass a list of lists, or a tensor padded with -1 at the end.
+        `layer` is the layer whose state `hidden_state` gives: 0 the embedding, -1 the last.
+        """
+        return self._decoder(self._prompts(prompts), layer)
+
+    # ------------------------------------------------------------------ text
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, without BOS and other special tokens around it."""
+        tokenizer = self._needs_tokenizer()
+        rows = []
+        for b, text in enumerate(as_list("texts", texts, "texts")):
+            text = as_text(f"texts[{b}]", text)
+            row = tokenizer(text, add_special_tokens=False)["input_ids"]
+            rows.append(self._checked_row(f"texts[{b}]", row))
+        return rows
+
+    def decode(self, tokens: Prefix, *, special: bool = False) -> list[str]:
+        """The text of each row of tokens; with `special`, special tokens are written out too."""
+        return [self.text_of(row, special=special) for row in _as_rows("tokens", tokens)]
+
+    def text_of(self, row: Sequence[int] | Tensor, *, special: bool = False) -> str:
+        """The text of one row of tokens; -1 at its end is padding."""
+        tokenizer, special = self._needs_tokenizer(), as_flag("special", special)
+        tokens = self._checked_row("row", _without_padding("row", row))
+        return tokenizer.decode(
+            tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False
+        )
+
+    def chat(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
+        """The tokens of a conversation, up to where the model's reply begins, without BOS.
+
+        One string is what the user says. Otherwise every message is {"role": ..., "content": ...}.
+        """
+        tokenizer = self._needs_tokenizer()
+        if getattr(tokenizer, "chat_template", None) is None:
+            raise UserError(
+                "this tokenizer has no chat template: its model was not trained on conversations; "
+                "write the prompt as one text, or set tokenizer.chat_template"
+            )
+        if isinstance(messages, str):
+            messages = [{"role": "user", "content": messages}]
+        said = as_list("messages", messages, "messages")
+        for i, message in enumerate(said):
+            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
+                raise UserError(
+                    f"messages[{i}] is {shown(message)}; a message is a dictionary with "
+                    "'role' and 'content'"
+                )
+        if not said:
+            raise UserError("messages is empty; a conversation has at least one message")
+        text = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
+        row = tokenizer(text, add_special_tokens=False)["input_ids"]
+        if self.bos_token is not None and row[:1] == [self.bos_token]:
+            row = row[1:]
+        return self._checked_row("the conversation", row)
+
+    # ------------------------------------------------------------------ inside
+
+    def _decoder(self, prompts: list[list[int]], layer: Count | None) -> PretrainedDecoder:
+        return PretrainedDecoder(
+            self.model,
+            prompts,
+            vocab_size=self.vocab_size,
+            length=self.length,
+            start_token=self.bos_token,
+            layer=layer,
+        )
+
+    def _bos_token(self, bos: bool | Count) -> int | None:
+        if isinstance(bos, bool):
+            source = self.model.config if self.tokenizer is None else self.tokenizer
+            token = getattr(source, "bos_token_id", None) if bos else None
+        else:
+            token = as_count("bos", bos)
+        if token is not None and not 0 <= token < self.vocab_size:
+            raise UserError(
+                f"the BOS token is {token}; the tokens of this model are 0..{self.vocab_size - 1}"
+            )
+        return token
+
+    def _checked_length(self, length: Count | None) -> int:
+        context = _context(self.model)
+        if context is None:
+            if length is None:
+                raise UserError(
+                    f"the config of {type(self.model).__name__} does not say how long its context "
+                    "is; pass length"
+                )
+            return as_size("length", length)
+        most = context - (self.bos_token is not None)
+        if most < 1:
+            raise UserError(f"the context of this model is {context}: no token fits beside BOS")
+        return most if length is None else as_count("length", length, at_least=1, at_most=most)
+
+    def _needs_tokenizer(self) -> Any:
+        if self.tokenizer is None:
+            raise UserError(
+                "this model has no tokenizer, so it reads and writes tokens only; pass one, "
+                "PretrainedCausalLM(model, tokenizer)"
+            )
+        return self.tokenizer
+
+    def _prompts(self, prompts: Sequence[str] | Prefix) -> list[list[int]]:
+        if isinstance(prompts, str):
+            raise UserError(f"prompts is the string {shown(prompts)}; pass a list of prompts")
+        if isinstance(prompts, Sequence) and any(isinstance(text, str) for text in prompts):
+            rows = self.encode(prompts)
+        else:
+            rows = _as_rows("prompts", prompts)
+            rows = [self._checked_row(f"prompts[{b}]", row) for b, row in enumerate(rows)]
+            self._check_no_padding(rows)
+        if not rows:
+            raise UserError("prompts is empty; pass at least one, [[]] for an empty one")
+        for b, row in enumerate(rows):
+            if self.bos_token is not None and row[:1] == [self.bos_token]:
+                raise UserError(
+                    f"prompts[{b}] begins with {self.bos_token}, the BOS token, which is put "
+                    "before every prompt; leave it out, or make the model with bos=False"
+                )
+            if len(row) >= self.length:
+                raise UserError(
+                    f"prompts[{b}] has {len(row)} tokens; sequences of this model have at most "
+                    f"{self.length}, and one must follow the prompt"
+                )
+        return rows
+
+    def _check_no_padding(self, rows: list[list[int]]) -> None:
+        """A tokenizer's padding would be read as text; where it is also BOS or EOS, two of them."""
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        if pad is None:
+            return
+        others = (self.bos_token, self.tokenizer.unk_token_id, *self.end_tokens)
+        shared = pad in others
+        for b, row in enumerate(rows):
+            twice = any(pair == (pad, pad) for pair in (*pairwise(row[:2]), *pairwise(row[-2:])))
+            if twice if shared else pad in row:
+                raise UserError(
+                    f"prompts[{b}] has the padding token {pad} of this tokenizer in it; pass "
+                    "prompts of different lengths as a list of lists, without padding"
+                )
+
+    def _checked_row(self, name: str, row: list[int]) -> list[int]:
+        bad = [token for token in row if not 0 <= token < self.vocab_size]
+        if bad:
+            raise UserError(
+                f"{name} has the token {bad[0]}; the tokens of this model are "
+                f"0..{self.vocab_size - 1}"
+            )
+        return row
+
+    @torch.no_grad()
+    def _check_that_the_cache_is_exact(self) -> None:
+        """Rows of different lengths, one rolled back, answer as whole prefixes do.
+
+        A family that counts positions in another way, or ignores masks of our own, fails here.
+        """
+        if self.length < 6:
+            return
+        kind = type(self.model).__name__
+        a, b, c, d, e = (self.vocab_size * share // 7 for share in range(1, 6))
+        try:
+            decoder = self._decoder([[a, b, c, d], [e]], None)
+            decoder.next_log_probs()
+            decoder.rollback([1, 0])
+            decoder.append([e, d])
+            cached = decoder.next_log_probs()
+            prefixes = [[[a, b, c, e]], [[e, d]]]
+            whole = torch.cat([self.next_token_log_probs(prefix) for prefix in prefixes])
+        except UserError:
+            raise
+        except _WHAT_MODELS_RAISE as error:
+            raise UserError(
+                f"{kind} cannot be asked through a cache with a mask and positions of our own, "
+                f"and rollbacks need that: {error}"
+            ) from error
+        scale = float(whole.abs().max().clamp(min=1))
+        difference = float((cached - whole).abs().max())
+        if not difference <= scale * torch.finfo(self.dtype).eps ** 0.5:
+            raise UserError(
+                f"{kind} answers differently with a cache and without one (log-probabilities "
+                f"differ by {difference:.2g}): its family counts positions or masks in another way"
+            )
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def _check_model(model: Any) -> None:
+    known = isinstance(model, nn.Module) and hasattr(model, "get_input_embeddings")
+    if not known or not hasattr(model, "config"):
+        raise UserError(
+            f"model is a {type(model).__name__}; pass a model of transformers' "
+            "AutoModelForCausalLM, or its name to PretrainedCausalLM.from_pretrained"
+        )
+    network: Any = model
+    table, head = network.get_input_embeddings(), network.get_output_embeddings()
+    if not isinstance(table, nn.Embedding) or head is None:
+        raise UserError(
+            f"{type(model).__name__} is not a causal language model: it needs a table of token "
+            "embeddings and an output for every token"
+        )
+    outputs = head.weight.shape[0]
+    if outputs != table.num_embeddings:
+        raise UserError(
+            f"{type(model).__name__} has {outputs} outputs and embeds {table.num_embeddings} "
+            "tokens; they must be as many"
+        )
+
+
+def _check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
+    """Added tokens may lie beyond the model's: Gemma's tokenizer has one for images."""
+    check_can("tokenizer", tokenizer, "decode", "get_vocab", "get_added_vocab", "__call__")
+    added = tokenizer.get_added_vocab()
+    beyond = [id_ for text, id_ in tokenizer.get_vocab().items() if text not in added]
+    if max(beyond, default=0) >= vocab_size:
+        raise UserError(
+            f"the tokenizer has a token {max(beyond)} and the model has tokens "
+            f"0..{vocab_size - 1}: it is the tokenizer of another model"
+        )
+
+
+def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
+    """Every token that ends a text, by the model's generation config, its config, its tokenizer."""
+    found: set[int] = set()
+    config = model.config.get_text_config(decoder=True)
+    for source in (getattr(model, "generation_config", None), model.config, config, tokenizer):
+        tokens = getattr(source, "eos_token_id", None)
+        if tokens is not None:
+            found.update([tokens] if isinstance(tokens, int) else [int(token) for token in tokens])
+    return tuple(sorted(found))
+
+
+def _context(model: Any) -> int | None:
+    """How many positions the model reads, by its config.
+
+    Beyond its original context, LongRoPE turns keys by other angles than before, so that a cache
+    would not fit any more.
+    """
+    config = model.config.get_text_config(decoder=True)
+    rope = getattr(config, "rope_parameters", None) or {}
+    if rope.get("rope_type") == "longrope" and "original_max_position_embeddings" in rope:
+        return int(rope["original_max_position_embeddings"])
+    for name in ("max_position_embeddings", "n_positions", "max_seq_len"):
+        context = getattr(config, name, None)
+        if isinstance(context, int) and context > 0:
+            return context
+    return None
+
+
+# ---------------------------------------------------------------------- rows
+
+
+def _as_rows(name: str, tokens: Any) -> list[list[int]]:
+    """Rows of tokens as lists: from lists of different lengths, or a tensor padded with -1."""
+    if hasattr(tokens, "tolist"):  # a tensor or an array
+        tokens = as_integers(name, tokens, dimensions=2).tolist()
+    rows = as_list(name, tokens, "rows of tokens")
+    return [_without_padding(f"{name}[{b}]", row) for b, row in enumerate(rows)]
+
+
+def _without_padding(name: str, row: Any) -> list[int]:
+    row = [as_count(name, token, at_least=None) for token in as_list(name, row, "tokens")]
+    while row and row[-1] == -1:
+        row.pop()
+    return row

@@ -1,0 +1,110 @@
+"""Causal models and their tokenizers from a folder, the Hugging Face hub or a .gguf file.
+
+transformers is an optional dependency (`pip install 'triptych[hf]'`), imported where it is used; a
+.gguf file needs the packages gguf and accelerate too.
+"""
+
+import importlib.util
+from pathlib import Path
+from textwrap import shorten
+from typing import Any
+
+import torch
+
+from triptych.core.validation import UserError, shown
+
+_DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "float64": torch.float64,
+}
+
+
+def load_causal(
+    where: str | Path,
+    *,
+    dtype: torch.dtype | str,
+    gguf_file: str | None,
+    local_files_only: bool,
+    revision: str | None,
+) -> tuple[Any, Any]:
+    """The model and its tokenizer."""
+    name, gguf_file = _place(where, gguf_file)
+    precision = as_dtype(dtype)
+    _check_packages(gguf_file)
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    options: dict[str, Any] = {"local_files_only": local_files_only}
+    options |= {} if revision is None else {"revision": revision}
+    options |= {} if gguf_file is None else {"gguf_file": gguf_file}
+    shown_name = name if gguf_file is None else str(Path(name) / gguf_file)
+    try:
+        both: Any = AutoModelForCausalLM.from_pretrained(
+            name, dtype=precision, output_loading_info=True, **options
+        )
+        tokenizer = AutoTokenizer.from_pretrained(name, **options)
+    except ValueError as error:
+        raise UserError(
+            f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}"
+        ) from error
+    except Exception as error:  # the readers of damaged files raise classes of their own
+        raise OSError(
+            f"the causal model {shown_name!r} could not be loaded: {_short(error)} Check the name "
+            "and the connection, or save the model and its tokenizer with save_pretrained where "
+            "there is one and pass that folder (config.json, model.safetensors, tokenizer.json)"
+        ) from error
+    model, loaded = both
+    _check_weights(shown_name, loaded)
+    return model, tokenizer
+
+
+def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """A floating-point type of torch, or its name."""
+    if isinstance(dtype, str) and dtype in _DTYPES:
+        return _DTYPES[dtype]
+    if dtype in _DTYPES.values() and isinstance(dtype, torch.dtype):
+        return dtype
+    raise UserError(f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}")
+
+
+def _place(where: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
+    """Where transformers looks, and the .gguf file there; `where` may be that file itself."""
+    if not isinstance(where, str | Path) or not str(where):
+        raise UserError(
+            f"where is {shown(where)}; pass a folder, a name on the hub or a path to a .gguf file"
+        )
+    path = Path(where)
+    if gguf_file is None and path.suffix == ".gguf":
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no file {str(path)!r}")
+        return str(path.parent), path.name
+    return str(where), gguf_file
+
+
+def _check_packages(gguf_file: str | None) -> None:
+    needs = ["transformers"] if gguf_file is None else ["transformers", "gguf", "accelerate"]
+    what = "pretrained models need" if gguf_file is None else "a .gguf file needs"
+    missing = [package for package in needs if importlib.util.find_spec(package) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"{what} {' and '.join(missing)}, which is not installed: "
+            f"pip install {' '.join(missing)}",
+            name=missing[0],
+        )
+
+
+def _check_weights(name: str, loaded: dict[str, Any]) -> None:
+    missing = sorted(loaded["missing_keys"])
+    if missing:
+        raise UserError(
+            f"{name!r} has no weights for {', '.join(missing[:3])}"
+            + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+            + ": transformers would draw them at random. It may not be a causal model"
+        )
+
+
+def _short(error: Exception) -> str:
+    """The first sentence or so of an error, which may run to pages."""
+    text = shorten(str(error) or type(error).__name__, width=200, placeholder=" ...")
+    return text if text.endswith(".") else f"{text}."
