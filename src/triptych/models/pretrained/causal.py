@@ -15,7 +15,7 @@ Example
     decoder.append(decoder.next_log_probs().argmax(-1))
     lm.decode(decoder.tokens)
 
-transformers is an optional dependency (`pip install 'triptych[hf]'`), imported where it is used.
+transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used.
 """
 
 from collections.abc import Mapping, Sequence

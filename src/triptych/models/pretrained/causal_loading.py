@@ -1,6 +1,6 @@
 """Causal models and their tokenizers from a folder, the Hugging Face hub or a .gguf file.
 
-transformers is an optional dependency (`pip install 'triptych[hf]'`), imported where it is used; a
+transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used; a
 .gguf file needs the packages gguf and accelerate too.
 """
 

@@ -135,7 +135,7 @@ def _import_ray() -> Any:
             return importlib.import_module("ray")
     except ModuleNotFoundError as error:
         raise UserError(
-            "the ray engine needs Ray: pip install 'triptych[ray]', or use --engine local"
+            "the ray engine needs Ray: pip install 'ray>=2.40,<3', or use --engine local"
         ) from error
 
 
