@@ -115,6 +115,7 @@ class _Reader:
     # ------------------------------------------------------------------ objects and arrays
 
     def object(self, schema: Schema, depth: int) -> None:
+        """Read an object; a key is read as one of those that may come next."""
         self.at += 1
         seen: set[str] = set()
         character = self.next_character()
@@ -162,9 +163,7 @@ class _Reader:
             self.value(items, depth)
             character = self.next_character()
             if character == ",":
-                self.at += 1
-                if self.next_character() == "]":
-                    raise _Refused
+                self.at += 1  # a value must follow
             elif character != "]":
                 raise _Refused
         self.at += 1

@@ -83,9 +83,7 @@ def _complete_tokens(text: str) -> int | None:
             end = _string_end(text, token, 0)
             if end is None or end == _WRONG:
                 return None if end == _WRONG else at
-            empty = len(token["quote"]) == 1 and end == token.end() + 1
-            if end == len(text) and empty:  # it may be the beginning of a long string
-                return at
+            # An empty string may be the beginning of a long one; both are strings to the parser.
         else:
             end = token.end()
             fixed = text[at] in _SPACE or text[at] in _COMPLETE
