@@ -29,7 +29,9 @@ from triptych.training.step import Recipe
 from triptych.verifiers.exact import DyckVerifier, ExactValue, Outcome, RatioValue, Rule
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.noisy import AverageCase, Delayed, Flipped, WithinFactor
+from triptych.verifiers.prefixes.json_schema import read_schema
 from triptych.verifiers.probe import Probe
+from triptych.verifiers.text import TextRule
 from triptych.verifiers.values import TokenValue
 
 Kwargs = dict[str, Any]
@@ -100,6 +102,10 @@ def flip(state: int, rng: Any) -> int:
     return fair(rng)
 
 
+def letters(tokens: list[int]) -> str:
+    return "".join("ab"[token] for token in tokens)
+
+
 # Objects whose methods are called, by class; structures come from their modules' `examples()`.
 TWO_TYPES = Dyck.fixed_length(4, type_probs=[0.5, 0.5], q=0.5)
 
@@ -133,6 +139,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "DyckVerifier": lambda: DyckVerifier(Dyck.prefixes(1, 2, 3, q=0.5)),
     "Rule": lambda: Rule(lambda x: sum(x) <= 1),
     "Outcome": lambda: Outcome(SomeZero(3), 3),
+    "TextRule": lambda: TextRule(lambda text: text != "b", letters),
     "ExactLeaves": lambda: ExactLeaves(Constant(), SomeZero(3), 3),
     "WithinFactor": lambda: WithinFactor(SomeZero(3), 0.5, 0),
     "AverageCase": lambda: AverageCase(SomeZero(3), 0.5, 0),
@@ -609,6 +616,13 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "repetitions": 1,
         "recipe": RECIPE,
     },
+    "verifiers.text.TextRule": lambda: {"function": lambda text: text != "b", "decode": letters},
+    "verifiers.brackets.BracketPrefix": lambda: {"pairs": "()"},
+    "verifiers.regular.RegexPrefix": lambda: {"pattern": "ab*"},
+    "verifiers.python_source.PythonPrefix": lambda: {"mode": "eval"},
+    "verifiers.json_text.JsonPrefix": lambda: {"schema": {"type": "object"}, "max_depth": 3},
+    "verifiers.json_schema.read_schema": lambda: {"schema": {"type": "object"}},
+    "verifiers.json_schema.satisfiable": lambda: {"schema": read_schema(None)},
     "verifiers.values.TokenValue": lambda: {"probe": POSITIONS, "vocab_size": 2, "length": 3},
     "verifiers.values.TokenValue.fit": lambda: {
         "prefixes": ROWS,

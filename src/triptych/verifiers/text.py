@@ -1,0 +1,387 @@
+"""A verifier that is a function of text: what a completion reads so far.
+
+A *text rule* is a plain function, `rule(text) -> bool | float`: can this text still become right?
+A float is a probability. A rule that has a parameter `finished` is told whether the text is over,
+and answers then whether it is right; `verifiers.prefixes` has ready ones. `TextRule` puts a rule
+between token ids and text, so that every algorithm of guided generation can use it.
+"""
+
+import inspect
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import KW_ONLY, dataclass, field
+from numbers import Real
+from threading import Thread
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from triptych.core.validation import (
+    Prefix,
+    UserError,
+    as_count,
+    as_flag,
+    as_integers,
+    as_list,
+    as_number,
+    check_callable,
+    set_fields,
+    shown,
+)
+from triptych.verifiers.exact import as_ends
+
+MAX_THREADS = 256
+MAX_HANGING = 100  # calls that go on after their time was up
+_REMEMBERED = 100_000  # texts whose answer is kept
+_KEPT_ERRORS = 1_000
+_HALF_CHARACTER = 3  # bytes at most that a character of UTF-8 can have begun with
+
+
+class Reading(NamedTuple):
+    """A text that a rule is asked about, and whether it is over."""
+
+    text: str
+    finished: bool
+
+
+class RuleError(NamedTuple):
+    """A text for which a rule gave no answer, and why."""
+
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class TextRule:
+    """log V of a row is the log of what a function answers to the row's completion, as text.
+
+    function    function(text), or function(text, finished=...): True, False or a probability
+    decode      function of a list of token ids, or an object with such a method `decode`, as the
+                tokenizers of Hugging Face are; it gets the completion alone, without the prompt
+    start       tokens of the prompt, the same for all rows
+    prompts     or the prompts themselves, as lists of token ids: a row belongs to the one that it
+                begins with. No prompt may be the beginning of another one, because a row could
+                then belong to either; make one TextRule per prompt then.
+    length      a row of so many tokens is finished, prompt included
+    end_token   a row is finished by it, and what stands from there on is not read
+    batched     the function takes a list of texts (and a list for `finished`), and answers a list
+    threads     so many calls at once, for a function that waits
+    timeout     seconds per call. A call that takes longer is a refusal, and its reason is in
+                `errors`; its thread cannot be stopped and runs on until the function returns.
+    on_error    what comes of a function that raises: "raise" a UserError, or "reject" the text
+                and keep the reason in `errors`
+
+    A tokenizer of bytes shows half a character as U+FFFD; at the end of a text that is not
+    finished, up to three of these are left out. Answers are remembered by text, so the function
+    must always answer the same.
+
+    Worked value: with decode=lambda ids: "".join("ab"[i] for i in ids) and the rule
+    lambda text: text.count("b") <= 1, log V of [0, 1] is 0 and that of [1, 1] is -inf. With
+    start=1 the texts are "b" and "b", and both get 0.
+    """
+
+    function: Callable[..., Any]
+    decode: Any
+    _: KW_ONLY
+    start: int = 0
+    prompts: Sequence[Any] | None = None
+    length: int | None = None
+    end_token: int | None = None
+    batched: bool = False
+    threads: int = 1
+    timeout: float | None = None
+    on_error: Literal["raise", "reject"] = "raise"
+    _told: bool = field(init=False, repr=False)
+    _prompts: dict[int, set[tuple[int, ...]]] = field(init=False, repr=False)
+    _known: dict[Reading, float] = field(init=False, repr=False, default_factory=dict)
+    _errors: deque[RuleError] = field(init=False, repr=False)
+    _hanging: list[Thread] = field(init=False, repr=False, default_factory=list)
+
+    def __post_init__(self) -> None:
+        check_callable("function", self.function, "function(text)")
+        if not callable(getattr(self.decode, "decode", self.decode)):
+            raise UserError(
+                f"decode is {shown(self.decode)}; it must be a function, decode(list of token "
+                "ids), or an object with such a method"
+            )
+        start, prompts = as_count("start", self.start), _as_prompts(self.prompts)
+        if start and prompts is not None:
+            raise UserError(f"start is {start} and prompts are given; pass one of them")
+        length, end_token = as_ends(self.length, self.end_token)
+        batched = as_flag("batched", self.batched)
+        threads = as_count("threads", self.threads, at_least=1, at_most=MAX_THREADS)
+        timeout = None if self.timeout is None else as_number("timeout", self.timeout, above=0)
+        if batched and (threads > 1 or timeout is not None):
+            raise UserError(
+                f"batched is True, threads is {threads} and timeout is {timeout}; threads and "
+                "timeout are for functions of one text, so pass batched=False"
+            )
+        if not isinstance(self.on_error, str) or self.on_error not in ("raise", "reject"):
+            raise UserError(f"on_error is {shown(self.on_error)}; it must be 'raise' or 'reject'")
+        set_fields(
+            self,
+            start=start,
+            prompts=prompts,
+            length=length,
+            end_token=end_token,
+            batched=batched,
+            threads=threads,
+            timeout=timeout,
+            _told=_takes_finished(self.function),
+            _prompts=_by_length(prompts or []),
+            _errors=deque(maxlen=_KEPT_ERRORS),
+        )
+
+    @property
+    def errors(self) -> list[RuleError]:
+        """Texts for which the function raised or hung, the latest 1000, oldest first."""
+        return list(self._errors)
+
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        prefix = as_integers("prefix", prefix, dimensions=2)
+        readings = [self._read(row) for row in prefix.tolist()]
+        asked = [reading for reading in dict.fromkeys(readings) if reading not in self._known]
+        answers = {reading: self._known[reading] for reading in readings if reading in self._known}
+        answers |= self._answers(asked)
+        values = [answers[reading] for reading in readings]
+        while len(self._known) > _REMEMBERED:
+            self._known.pop(next(iter(self._known)))
+        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
+
+    # ------------------------------------------------------------------ from tokens to text
+
+    def _read(self, row: list[int]) -> Reading:
+        """The text of a row's completion."""
+        completion = row[self._start_of(row) :]
+        finished = self.length is not None and len(row) >= self.length
+        if self.end_token is not None and self.end_token in completion:
+            completion = completion[: completion.index(self.end_token)]
+            finished = True
+        decode = getattr(self.decode, "decode", self.decode)
+        try:
+            text = decode(list(completion))
+        except Exception as error:
+            raise UserError(
+                f"decode failed with {_told(error)} on the tokens {shown(completion)}; it must "
+                "answer their text"
+            ) from error
+        if not isinstance(text, str):
+            raise UserError(
+                f"decode answered {shown(text)} to the tokens {shown(completion)}; it must answer "
+                "a string"
+            )
+        return Reading(text if finished else _whole_characters(text), finished)
+
+    def _start_of(self, row: list[int]) -> int:
+        """Where a row's completion begins."""
+        if self.prompts is None:
+            if len(row) < self.start:
+                raise UserError(
+                    f"prefix has a row of {len(row)} tokens and start is {self.start}; a row must "
+                    "hold its prompt"
+                )
+            return self.start
+        for length, prompts in self._prompts.items():
+            if tuple(row[:length]) in prompts:
+                return length
+        raise UserError(
+            f"prefix has the row {shown(row)}, which begins with none of the prompts; a row must "
+            "hold its prompt"
+        )
+
+    # ------------------------------------------------------------------ asking the function
+
+    def _answers(self, readings: list[Reading]) -> dict[Reading, float]:
+        """What the function says to texts that it was not asked about before."""
+        if not readings:
+            return {}
+        if self.batched:
+            answers = self._ask_together(readings)
+        elif self.threads > 1 or self.timeout is not None:
+            answers = self._ask_in_threads(readings)
+        else:
+            answers = {reading: self._ask(reading) for reading in readings}
+        self._known.update(answers)
+        return answers
+
+    def _call(self, text: Any, finished: Any) -> Any:
+        return self.function(text, finished=finished) if self._told else self.function(text)
+
+    def _ask(self, reading: Reading) -> float:
+        try:
+            answer = self._call(*reading)
+        except Exception as error:
+            return self._failed(reading, error)
+        return _as_value(answer, reading)
+
+    def _failed(self, reading: Reading, error: Exception) -> float:
+        """The value of a text on which the function raised."""
+        if self.on_error == "raise":
+            raise UserError(
+                f"function failed with {_told(error)} on the text {_tail(reading.text)}; mend it, "
+                "or pass on_error='reject' to count such texts as refused"
+            ) from error
+        self._errors.append(RuleError(reading.text, _told(error)))
+        return 0.0
+
+    def _ask_together(self, readings: list[Reading]) -> dict[Reading, float]:
+        texts, finished = [r.text for r in readings], [r.finished for r in readings]
+        try:
+            answers = self._call(texts, finished)
+        except Exception as error:
+            return {reading: self._failed(reading, error) for reading in readings}
+        if isinstance(answers, Tensor | np.ndarray):
+            answers = answers.tolist()
+        if not isinstance(answers, Sequence) or isinstance(answers, str):
+            raise UserError(
+                f"function answered {shown(answers)} to {len(texts)} texts; with batched=True it "
+                "must answer a list"
+            )
+        if len(answers) != len(texts):
+            raise UserError(
+                f"function answered {len(answers)} values to {len(texts)} texts; with "
+                "batched=True it must answer one for each"
+            )
+        return {r: _as_value(answer, r) for r, answer in zip(readings, answers, strict=True)}
+
+    def _ask_in_threads(self, readings: list[Reading]) -> dict[Reading, float]:
+        waiting, answers = deque(readings), {}
+        running: dict[Future[Any], tuple[Reading, Thread, float]] = {}
+        while waiting or running:
+            while waiting and len(running) < self.threads:
+                reading = waiting.popleft()
+                future, thread = self._started(reading)
+                running[future] = (reading, thread, time.monotonic())
+            done, _ = wait(running, timeout=self._time_left(running), return_when=FIRST_COMPLETED)
+            for future in done:
+                reading, _, _ = running.pop(future)
+                error = future.exception()
+                if isinstance(error, Exception):
+                    answers[reading] = self._failed(reading, error)
+                else:  # `result` raises what is no Exception, as the end of the program
+                    answers[reading] = _as_value(future.result(), reading)
+            for future in self._overdue(running):
+                reading, thread, _ = running.pop(future)
+                answers[reading] = self._hung(reading, thread)
+        return {reading: answers[reading] for reading in readings}
+
+    def _started(self, reading: Reading) -> tuple[Future[Any], Thread]:
+        """A call that is under way, in a thread that does not keep the program from ending."""
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                answer = self._call(*reading)
+            except BaseException as error:
+                future.set_exception(error)
+            else:
+                future.set_result(answer)
+
+        thread = Thread(target=call, daemon=True)
+        thread.start()
+        return future, thread
+
+    def _time_left(self, running: dict[Future[Any], tuple[Reading, Thread, float]]) -> float | None:
+        if self.timeout is None:
+            return None
+        oldest = min(began for _, _, began in running.values())
+        return max(0.0, oldest + self.timeout - time.monotonic())
+
+    def _overdue(self, running: dict[Future[Any], tuple[Reading, Thread, float]]) -> list[Any]:
+        if self.timeout is None:
+            return []
+        now = time.monotonic()
+        return [
+            future
+            for future, (_, _, began) in running.items()
+            if now - began >= self.timeout and not future.done()
+        ]
+
+    def _hung(self, reading: Reading, thread: Thread) -> float:
+        """The value of a text on which the function took too long."""
+        reason = f"no answer in {self.timeout:g} seconds"
+        self._errors.append(RuleError(reading.text, reason))
+        self._hanging[:] = [other for other in self._hanging if other.is_alive()] + [thread]
+        if len(self._hanging) > MAX_HANGING:
+            raise UserError(
+                f"function gave {reason} and {len(self._hanging)} such calls still run, the "
+                f"latest on the text {_tail(reading.text)}; they cannot be stopped, so give it a "
+                "longer timeout, or one of its own"
+            )
+        return 0.0
+
+
+# ------------------------------------------------------------------ what was given, what comes back
+
+
+def _as_prompts(prompts: Sequence[Any] | None) -> list[tuple[int, ...]] | None:
+    """Prompts as tuples of token ids, of which none is the beginning of another."""
+    if prompts is None:
+        return None
+    rows = as_list("prompts", prompts, "prompts, each a list of token ids")
+    if not rows:
+        raise UserError("prompts is []; it must hold at least one prompt")
+    read = [
+        tuple(as_count("a token of prompts", token) for token in as_list("prompts", row, "lists"))
+        for row in rows
+    ]
+    ordered = sorted(set(read))
+    for one, other in itertools.pairwise(ordered):  # what begins with one follows it
+        if other[: len(one)] == one:
+            raise UserError(
+                f"prompts hold {shown(list(one))} and {shown(list(other))}, and the second begins "
+                "with the first, so a row may belong to either; make one TextRule per prompt, "
+                "with start=..."
+            )
+    return read
+
+
+def _by_length(prompts: list[tuple[int, ...]]) -> dict[int, set[tuple[int, ...]]]:
+    lengths = sorted({len(prompt) for prompt in prompts})
+    return {n: {prompt for prompt in prompts if len(prompt) == n} for n in lengths}
+
+
+def _takes_finished(function: Callable[..., Any]) -> bool:
+    """The function has a parameter `finished`."""
+    try:
+        parameter = inspect.signature(function).parameters.get("finished")
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
+    return parameter is not None and parameter.kind in (
+        inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        inspect.Parameter.KEYWORD_ONLY,
+    )
+
+
+def _whole_characters(text: str) -> str:
+    """A text without the half of a character at its end."""
+    stem = text.rstrip("\ufffd")
+    return text[: max(len(stem), len(text) - _HALF_CHARACTER)]
+
+
+def _as_value(answer: Any, reading: Reading) -> float:
+    number = answer
+    if isinstance(answer, np.generic) or (isinstance(answer, Tensor) and answer.numel() == 1):
+        number = answer.item()
+    if not isinstance(number, Real) or not 0 <= float(number) <= 1:
+        raise UserError(
+            f"function answered {shown(answer)} to the text {_tail(reading.text)}; it must answer "
+            "True, False or a probability"
+        )
+    return float(number)
+
+
+def _told(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]
+
+
+def _tail(text: str) -> str:
+    """A text in a message: its end, where the mistake is."""
+    return repr(text) if len(text) <= 200 else "..." + repr(text[-200:])
