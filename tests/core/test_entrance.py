@@ -140,7 +140,11 @@ def test_end_tokens():
     assert as_end_token(None, 3) is None
     assert as_end_token(np.int64(2), 3) == 2
     assert as_end_token(7) == 7
-    for bad in (3, -1, 0.5, NAN, "a", True):
+    for several in ([2, 0, 2], (0, 2), {0, 2}, range(0, 3, 2), np.array([2, 0])):
+        assert as_end_token(several, 3) == (0, 2)
+    assert as_end_token([1], 3) == (1,)
+    assert as_end_token([], 3) is None
+    for bad in (3, -1, 0.5, NAN, "a", True, [3], [0, -1], [0.5], [[1]], {1: 2}, "12"):
         refuses("it must be a token, 0..2, or None", as_end_token, bad, 3)
     refuses("end_token is -1; it must be a token, or None", as_end_token, -1)
 

@@ -76,13 +76,15 @@ def test_lengths_and_end_tokens_that_are_none(name):
             continue  # of strings without tokens all are full
         with pytest.raises(UserError, match="length is "):
             ENDED[name](length=length)
-    for end in (0.5, NAN, "a", -1, True, [1]):
+    for end in (0.5, NAN, "a", -1, True, [0.5], [1, -1], [[1]]):
         with pytest.raises(UserError, match="end_token is .*; it must be a token, or None"):
             ENDED[name](end_token=end)
 
 
 @pytest.mark.parametrize("name", [name for name in ENDED if name != "finished"])
 def test_numbers_of_numpy_are_kept_as_plain_ones(name):
+    several = ENDED[name](length=2, end_token=np.array([2, 1, 1]))
+    assert several.end_token == (1, 2)
     made = ENDED[name](length=np.int64(2), end_token=np.uint8(1))
     assert (made.length, made.end_token) == (2, 1)
     assert (type(made.length), type(made.end_token)) == (int, int)

@@ -233,6 +233,9 @@ def test_worked_outcome():
     ends = Outcome(Rule(lambda x: len(x) > 1), length=3, end_token=2)
     assert ends.log_value(prefix((2,), (1,))).tolist() == [-INF, 0.0]
     assert finished(prefix((2,), (1,)), None, 2).tolist() == [True, False]
+    several = Outcome(Rule(lambda x: len(x) > 1), length=3, end_token=(1, 2))
+    assert several.log_value(prefix((2,), (1,), (0,))).tolist() == [-INF, -INF, 0.0]
+    assert finished(prefix((2,), (1,), (0,)), None, [2, 1]).tolist() == [True, True, False]
     assert finished(EMPTY, 0, 2).tolist() == [True]
     assert finished(EMPTY, 1, 2).tolist() == [False]
 
@@ -727,6 +730,9 @@ def test_rollouts_end_and_may_be_transformed():
         return rollout_values(decoder, tau, rollouts=1, length=3, end_token=1, rng=rng).item()
 
     assert exact_law(estimate).expectation(lambda v: v) == pytest.approx(0.25 / 2 + 0.25)
+    at_once = RecomputingDecoder(fair(3), 1)
+    values = rollout_values(at_once, tau, rollouts=2, length=3, end_token=[0, 1], rng=TorchRng(0))
+    assert values.tolist() == [0.0]  # every first token ends
 
     def never_one(log_probs):
         return f64([0.0, -INF]).expand_as(log_probs)

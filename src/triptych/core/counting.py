@@ -1,4 +1,9 @@
-"""Count the questions put to an oracle: the cost that the theorems are about."""
+"""Count the questions put to an oracle, from outside: the cost that the theorems are about.
+
+A guided generation counts its own costs (`Result.costs`), row by row. `Counted` knows nothing of
+rows and algorithms: it counts what reaches the oracle, whoever asks. Chains, theory and tests use
+it; the tests hold `costs.forward_passes` equal to `Counted.calls` of the model.
+"""
 
 import time
 from collections.abc import Callable

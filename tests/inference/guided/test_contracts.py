@@ -98,6 +98,7 @@ def test_accepted_is_what_the_verifier_said_of_the_finished_row(name):
         assert not result.verified.any()
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_without_a_verifier_nothing_is_accepted():
     result = tokenwise.sample(RecomputingDecoder(Uniform(2, 3), 2), None, length=3, rng=0)
     assert result.complete.all()
@@ -292,6 +293,14 @@ def test_a_used_decoder_is_refused_and_a_fork_is_not(name):
     with pytest.raises(UserError, match="this decoder was used by an earlier generation"):
         run(name, decoder)
     assert run(name, fork).completions() == first.completions()
+
+
+def test_a_fork_of_a_used_decoder_goes_on_from_there():
+    decoder = RecomputingDecoder(Uniform(2, 4), 2)
+    half = ancestral.sample(decoder, length=2, rng=0)
+    whole = ancestral.sample(decoder.fork(torch.tensor([0, 1])), length=4, rng=1)
+    assert whole.tokens[:, :2].tolist() == half.tokens.tolist()
+    assert whole.prompt_lengths.tolist() == [2, 2]
 
 
 def test_a_decoder_that_was_refused_for_another_reason_may_be_used():

@@ -91,6 +91,7 @@ def test_worked_value():
     ]
     assert (row["generated"], row["erased"]) == ([1, 1, 1, 2], [0, 0, 1, 1])
     assert (row["prompt"], row["final"], row["complete"], row["correct"]) == ([], [0], True, None)
+    assert row["reason"] is None
 
 
 def test_a_refused_token_that_is_redrawn_is_erased_by_its_refusal():
@@ -435,7 +436,9 @@ def test_a_row_that_is_given_up(tmp_path):
     arguments = ("tokenwise", "--task", "parity", "--tries", "3", "--seed", "1")
     done = run(*arguments, "--out", str(tmp_path / "replay.html"))
     assert done.exit_code == 0
-    assert "  not finished; " in done.stdout
+    assert "  not finished (tries used up); " in done.stdout
+    (row,) = embedded((tmp_path / "replay.html").read_text("utf-8"))["rows"]
+    assert (row["complete"], row["reason"]) == (False, "tries used up")
 
 
 @pytest.mark.parametrize(

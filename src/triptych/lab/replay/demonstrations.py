@@ -257,7 +257,7 @@ def summary(demo: Demonstration, result: Result, correct: Sequence[bool]) -> lis
         text = demo.text(result.tokens[row, : int(result.lengths[row])].tolist()) or "nothing"
         verdict = "correct" if right else "not correct"
         if not result.complete[row]:
-            verdict = "not finished"
+            verdict = f"not finished ({result.reasons[row]})"
         lines.append(
             f"{text}  {verdict}; {int(costs.generator_calls[row])} generator calls, "
             f"{int(costs.verifier_calls[row])} verifier calls, "

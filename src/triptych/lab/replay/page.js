@@ -431,6 +431,7 @@
     $("totals").textContent = [plural(t.generator_calls, "generator call"), plural(t.verifier_calls, "verifier call"), t.generated + " tokens generated", t.erased + " erased"].join(" · ");
     $("generated-box").hidden = $("erased-box").hidden = !source.generated;
     const remarks = [];
+    if (source.reason) remarks.push("Not finished: " + source.reason + ".");
     if (source.origin) remarks.push("This row erased the last " + (source.origin === 1 ? "token" : source.origin + " tokens") + " of its prompt, which the result does not keep: ? stands for them.");
     if (!source.events.length) remarks.push("Nothing happened to this row: its prompt had its full length.");
     $("remark").textContent = remarks.join(" ");

@@ -143,6 +143,7 @@ def _row(result: Result, row: int, events: Sequence[Event], correct: bool | None
         "prompt": tokens[:start],
         "final": tokens[start:],
         "complete": bool(result.complete[row]),
+        "reason": result.reasons[row],
         "correct": correct,
         "totals": totals,
         "origin": missing,
