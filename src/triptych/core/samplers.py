@@ -2,7 +2,7 @@
 
 A `OneShot` algorithm builds an outcome from nothing. A `Chain` moves from one state to the
 next. Both are plain functions; these records only say what to check them against, and
-`core.laws.check_sampler` does it by enumeration, without sampling noise.
+`core.axioms.check_sampler` does it by enumeration, without sampling noise.
 """
 
 from collections.abc import Callable, Hashable, Mapping

@@ -7,7 +7,7 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from triptych.core.protocols import Structure
-from triptych.core.randomness import TorchRng
+from triptych.core.randomness import RngLike, TorchRng
 from triptych.core.validation import Count, UserError, as_device, as_integers, as_size, check_can
 
 
@@ -29,7 +29,7 @@ class Corpus:
         cls,
         documents: Structure,
         count: Count,
-        rng: TorchRng,
+        rng: RngLike,
         *,
         chunk: Count,
         device: torch.device | str = "cpu",

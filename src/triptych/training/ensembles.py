@@ -37,7 +37,7 @@ def fit_ensemble(
     sample: Sampler,
     objective: Objective,
     recipe: Recipe,
-    rngs: Sequence[TorchRng],
+    rngs: Sequence[TorchRng | int],
 ) -> list[History]:
     """Train all models at once, in place; member i draws its data from rngs[i], as `fit` would.
 
@@ -52,6 +52,8 @@ def fit_ensemble(
     ignored += ["autocast"] if recipe.autocast != "none" else []
     if ignored:
         raise UserError(f"an ensemble has no {', '.join(ignored)}: train with fit instead")
+    device = next(models[0].net.parameters()).device
+    streams = [rng if isinstance(rng, TorchRng) else TorchRng(rng, device) for rng in rngs]
     wrapped = [_Wrapped(model) for model in models]
     stacked, buffers = stack_module_state(list(wrapped))
     trained = {name for name, parameter in wrapped[0].named_parameters() if parameter.requires_grad}
@@ -63,7 +65,7 @@ def fit_ensemble(
         return functional_call(wrapped[0], {**weights, **buffers}, (seen,))
 
     def loss_at(step: int) -> Float[Tensor, " members"]:
-        predictions = [objective(sample(recipe.batch, rng), rng) for rng in rngs]
+        predictions = [objective(sample(recipe.batch, rng), rng) for rng in streams]
         seen = torch.stack([prediction.seen for prediction in predictions])
         with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped over members
             logits = vmap(logits_of, randomness="error")(weights, buffers, seen)

@@ -7,6 +7,7 @@ from typing import Generic, Literal, NamedTuple, TypeVar
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from triptych.core.display import card, counted, facts_table, records_table
 from triptych.inference.guided.costs import Costs
 
 Action = Literal[
@@ -14,6 +15,7 @@ Action = Literal[
 ]
 
 InfoT = TypeVar("InfoT")
+_SHOWN = 10  # rows on a page
 
 
 class Reason(StrEnum):
@@ -81,6 +83,35 @@ class Result(Generic[InfoT]):
             self.tokens.tolist(), self.prompt_lengths.tolist(), self.lengths.tolist(), strict=True
         )
         return [tuple(row[start:end]) for row, start, end in rows]
+
+    def __repr__(self) -> str:
+        rows = counted(len(self.lengths), "row")
+        return (
+            f"Result({rows}, {int(self.complete.sum())} complete, {int(self.accepted.sum())} "
+            f"accepted, {int(self.costs.generator_calls.sum())} generator calls)"
+        )
+
+    def _repr_html_(self) -> str:
+        """For a notebook: a line for each of the first rows, and the costs of all."""
+        facts = {
+            name.replace("_", " "): f"{value:.3g}" if isinstance(value, float) else value
+            for name, value in self.costs.totals().items()
+        }
+        lines = [
+            [
+                row,
+                " ".join(map(str, completion)),
+                "complete" if self.complete[row] else self.reasons[row] or "",
+                "accepted" if self.accepted[row] else "",
+                int(self.costs.generator_calls[row]),
+                int(self.costs.verifier_calls[row]),
+            ]
+            for row, completion in enumerate(self.completions()[:_SHOWN])
+        ]
+        more = len(self.lengths) - len(lines)
+        columns = ("row", "completion", "", "", "generator calls", "verifier calls")
+        table = records_table(columns, lines, f"and {more} more" if more else "")
+        return card(repr(self), table, facts_table(facts))
 
 
 class VerifierError(RuntimeError):

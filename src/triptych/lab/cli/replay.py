@@ -128,7 +128,7 @@ def replay(
     out: Annotated[Path, typer.Option(help="HTML file.")] = Path("replay.html"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
-    """Replay a generation guided by a verifier, step by step: one HTML file that opens from disk.
+    """Replay a guided generation, step by step, in one page.
 
     The page has the tree of visited prefixes, what the verifier said, and what was asked so far.
     docs/replay.md shows how to replay runs and algorithms of your own.
