@@ -115,6 +115,21 @@ def test_a_redone_token_that_was_not_verified_is_not_accepted():
     assert result.verified.tolist() == result.accepted.tolist() == [False, True]
 
 
+def test_what_was_said_of_a_row_holds_until_its_tokens_change():
+    """Asked at 0, then 1 is drawn: nothing is known of 01; asked again, it is accepted."""
+    decoder = RecomputingDecoder(Uniform(2, 2), 1)
+    run, row = Generation(decoder, Values(_01=0.3), FirstDraws(0, 1), 2), torch.tensor([0])
+    run.draw(row)
+    run.log_values(row)
+    run.draw(row)
+    assert run.result().verified.tolist() == [False]
+    run.log_values(row)
+    result = run.result()
+    assert result.complete.tolist() == result.accepted.tolist() == [True]
+    run.smallest = -1.0  # log 0.3 is below
+    assert run.result().accepted.tolist() == [False]
+
+
 def test_reasons_by_hand():
     bits = Uniform(2, 3)
     walk = vgb.sample(RecomputingDecoder(bits, 1), Never(), length=3, steps=5, rng=0)
@@ -333,6 +348,32 @@ def test_any_of_several_end_tokens_ends_a_row(name, ends):
 def test_one_end_token_may_stand_in_a_list_and_none_is_none(name):
     assert run(name, end_token=[2]).tokens.tolist() == run(name, end_token=2).tokens.tolist()
     assert run(name, end_token=[]).tokens.tolist() == run(name, end_token=None).tokens.tolist()
+
+
+def test_a_walk_asks_the_outcome_about_strings_that_end():
+    """Tokens 1 and 2 end a string; the value is asked about the others alone."""
+
+    class Inside:
+        def log_value(self, prefix):
+            assert not (prefix > 0).any()
+            assert prefix.shape[1] < 3
+            return torch.zeros(len(prefix), dtype=torch.float64)
+
+    class Ended:
+        def log_value(self, prefix):
+            assert ((prefix[:, -1] > 0) | torch.tensor(prefix.shape[1] == 3)).all()
+            return torch.zeros(len(prefix), dtype=torch.float64)
+
+    result = vgb.sample(
+        RecomputingDecoder(Uniform(3, 3), 20),
+        Inside(),
+        length=3,
+        steps=99,
+        outcome=Ended(),
+        end_token=[1, 2],
+        rng=0,
+    )
+    assert result.accepted.all()
 
 
 @pytest.mark.parametrize("name", ["backtracking", "particles"])

@@ -11,6 +11,7 @@ from sklearn.manifold import TSNE
 from triptych.core.decoders import PAD, RecomputingDecoder
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
+from triptych.inference.guided import backtracking
 from triptych.inference.guided.generation import Costs, Event, Result
 from triptych.inference.guided.transforms import nucleus
 from triptych.models.cache import CachedDecoder

@@ -121,7 +121,7 @@ def test_measures_by_hand():
     assert found.skew == pytest.approx(1 / 6)
     assert found.floor == pytest.approx(3 / 16)  # of 4 tosses: mean |K - 2| / 4 = ¾ / 4
     assert found.skew_floor == pytest.approx(1 / 4)  # of 3 tosses: mean |K - 3/2| / 3 = ¾ / 3
-    refused = returned([a, b], 2)._replace(complete=torch.tensor([True, False]))
+    refused = replace(returned([a, b], 2), complete=torch.tensor([True, False]))
     assert who_wins.measured(refused, target, unit, 1).accuracy == 0.5
     nothing = who_wins.measured(returned([wrong, None], 2), target, unit, 1)
     assert (nothing.accuracy, nothing.distance, nothing.skew) == (0.0, 1.0, None)
