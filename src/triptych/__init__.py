@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from triptych.core.axioms import check_sampler as check_sampler
     from triptych.core.axioms import check_structure as check_structure
     from triptych.core.decoders import RecomputingDecoder as RecomputingDecoder
+    from triptych.core.enumeration import exact_law as exact_law
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
-    from triptych.core.randomness import exact_law as exact_law
     from triptych.core.table import Table as Table
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
@@ -91,7 +91,8 @@ _HOME = {  # module -> what is taken from it
     "core.decoders": ["RecomputingDecoder"],
     "core.axioms": ["check_sampler", "check_structure"],
     "core.mask_laws": ["MaskLaw"],
-    "core.randomness": ["TorchRng", "exact_law"],
+    "core.enumeration": ["exact_law"],
+    "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
     "models.language_models": ["CausalLM", "MaskedLM"],
     "models.pretrained.masked": ["PretrainedMaskedLM"],

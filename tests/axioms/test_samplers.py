@@ -5,7 +5,8 @@ import torch
 
 from triptych.core.axioms import check_sampler
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.inference.guided import rejection, tokenwise, vgb
 from triptych.lab.axioms.discovery import package_examples

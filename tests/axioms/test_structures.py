@@ -10,8 +10,8 @@ import torch
 
 import triptych.structures
 from triptych.core.axioms import Counterexample, Finding, check_sampler, check_structure
+from triptych.core.enumeration import exact_law
 from triptych.core.protocols import Density, Latent, Structure
-from triptych.core.randomness import exact_law
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, examples
 from triptych.core.validation import UserError

@@ -23,9 +23,10 @@ from triptych.core.display import (
     number,
     records_table,
 )
+from triptych.core.enumeration import Law
 from triptych.core.estimates import Estimate, mean
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import Law, TorchRng
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.models.bags import BagLM
 from triptych.models.constructions import compiled_map

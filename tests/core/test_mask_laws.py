@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.core.enumeration import exact_law
 from triptych.core.mask_laws import MAX_BLOCKS, MaskLaw
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
 from triptych.core.validation import UserError
 

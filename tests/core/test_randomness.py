@@ -7,15 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from triptych.core import randomness
+from triptych.core.enumeration import Law, exact_law, exact_transition_matrix
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Rng
-from triptych.core.randomness import (
-    Law,
-    TorchRng,
-    as_rng,
-    exact_law,
-    exact_transition_matrix,
-)
+from triptych.core.randomness import TorchRng, as_rng
 from triptych.core.validation import UserError
 
 LAW = torch.tensor([0.5, 0.0, 0.25, 0.25, 0.0], dtype=torch.float64)

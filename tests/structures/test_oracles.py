@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from triptych.core.axioms import check_sampler
+from triptych.core.enumeration import exact_law
 from triptych.core.protocols import Value
-from triptych.core.randomness import exact_law
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import UserError

@@ -4,8 +4,9 @@ import math
 import pytest
 import torch
 
-from triptych.core.masking import corrupt
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.corruption import corrupt
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.structures.topics import LDA, Topics
 

@@ -9,8 +9,9 @@ import torch
 from triptych.core import samplers
 from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder
+from triptych.core.enumeration import Law
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import Law, TorchRng
+from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
 from triptych.inference.chains.spins import SpinGibbs
@@ -29,9 +30,9 @@ from triptych.training.step import Recipe
 from triptych.verifiers.exact import DyckVerifier, ExactValue, Outcome, RatioValue, Rule
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.noisy import AverageCase, Delayed, Flipped, WithinFactor
-from triptych.verifiers.prefixes.json_schema import read_schema
 from triptych.verifiers.probe import Probe
 from triptych.verifiers.text import TextRule
+from triptych.verifiers.text_rules.json_schema import read_schema
 from triptych.verifiers.values import TokenValue
 
 Kwargs = dict[str, Any]
@@ -215,24 +216,24 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "blocks": [[0], [1, 2]],
         "weights": [1.0, 2.0],
     },
-    "core.masking.as_rates": lambda: {"p_m": 0.5, "p_c": 0.1, "p_r": 0.1},
-    "core.masking.corrupt": lambda: {
+    "core.corruption.as_rates": lambda: {"p_m": 0.5, "p_c": 0.1, "p_r": 0.1},
+    "core.corruption.corrupt": lambda: {
         "tokens": ROWS,
         "rng": TorchRng(0),
         "words": 2,
         "mask_token": 2,
         "p_m": 0.5,
     },
-    "core.randomness.Law": lambda: {"probs": {0: 0.5, 1: 0.5}},
-    "core.randomness.Law.expectation": lambda: {"f": lambda x: 1.0},
-    "core.randomness.Law.given": lambda: {"condition": lambda x: x == "a"},
-    "core.randomness.Law.total_variation": lambda: {"target": {"a": 1.0}},
+    "core.enumeration.Law": lambda: {"probs": {0: 0.5, 1: 0.5}},
+    "core.enumeration.Law.expectation": lambda: {"f": lambda x: 1.0},
+    "core.enumeration.Law.given": lambda: {"condition": lambda x: x == "a"},
+    "core.enumeration.Law.total_variation": lambda: {"target": {"a": 1.0}},
     "core.randomness.TorchRng": lambda: {"seed": 0},
     "core.randomness.TorchRng.categorical": lambda: {"log_probs": LAW},
     "core.randomness.as_rng": lambda: {"rng": TorchRng(0)},
     "core.randomness.checked_probabilities": lambda: {"log_probs": LAW},
-    "core.randomness.exact_law": lambda: {"program": fair, "max_runs": 100},
-    "core.randomness.exact_transition_matrix": lambda: {"states": [0, 1], "step": flip},
+    "core.enumeration.exact_law": lambda: {"program": fair, "max_runs": 100},
+    "core.enumeration.exact_transition_matrix": lambda: {"states": [0, 1], "step": flip},
     "core.streams.RowStreams": lambda: {"seed": 0, "numbers": torch.arange(2)},
     "core.streams.RowStreams.categorical": lambda: {"log_probs": LAW},
     "core.streams.hashed_uniform": lambda: {"seed": 0, "prefix": ROWS},

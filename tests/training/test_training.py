@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.models.language_models import CausalLM, MaskedLM
 from triptych.models.layers import Shape

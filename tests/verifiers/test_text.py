@@ -10,17 +10,17 @@ import pytest
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.randomness import exact_law
+from triptych.core.enumeration import exact_law
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError
 from triptych.inference.guided import blocks, rejection
 from triptych.structures.uniform import Uniform
 from triptych.verifiers.exact import Rule
-from triptych.verifiers.prefixes.brackets import BracketPrefix
-from triptych.verifiers.prefixes.json_text import JsonPrefix
-from triptych.verifiers.prefixes.python_source import PythonPrefix
-from triptych.verifiers.prefixes.regular import RegexPrefix
 from triptych.verifiers.text import MAX_HANGING, Reading, RuleError, TextRule
+from triptych.verifiers.text_rules.brackets import BracketPrefix
+from triptych.verifiers.text_rules.json_text import JsonPrefix
+from triptych.verifiers.text_rules.python_source import PythonPrefix
+from triptych.verifiers.text_rules.regular import RegexPrefix
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

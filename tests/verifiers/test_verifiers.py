@@ -10,8 +10,9 @@ from safetensors.torch import load_file, save_file
 from sklearn.linear_model import LogisticRegression
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.enumeration import exact_law
 from triptych.core.protocols import DecoderValue, Value
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.streams import hashed_uniform
 from triptych.core.table import Table, all_sequences
 from triptych.models.cache import CachedDecoder

@@ -18,9 +18,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.conditionals import every_next_token_log_probs
+from triptych.core.enumeration import Law, exact_law, exact_transition_matrix
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Density, EveryNextToken, Masked, NextToken
-from triptych.core.randomness import Law, TorchRng, exact_law, exact_transition_matrix
+from triptych.core.randomness import TorchRng
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import (

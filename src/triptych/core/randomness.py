@@ -1,45 +1,32 @@
-"""Two sources of randomness: one that samples, one that enumerates.
+"""The door of randomness: `TorchRng` draws with a seed.
 
-`TorchRng` draws. `exact_law` runs a program once for every sequence of choices it can make,
-and so turns any sampler with finitely many choices into its exact law.
+`core.enumeration` has the other rng, which makes every choice in turn and gives the exact law.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from numbers import Integral
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.display import MAX_BARS, bars, card, counted, facts_table
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
     Count,
-    Number,
     Numbers,
     UserError,
-    as_count,
     as_device,
     as_floats,
     as_integers,
-    as_list,
-    as_number,
     as_seed,
-    check_callable,
     check_can,
-    check_room,
-    set_fields,
     shown,
 )
 
 _TABLES_KEPT = 4
-_ROUNDING = 1e-6
 _ALIAS_OUTCOMES = 512
 _ALIAS_DRAWS = 16
-_LINE = 80  # letters of outcomes that a law prints
 
 
 def checked_probabilities(log_probs: Numbers) -> Float[Tensor, "*table outcomes"]:
@@ -246,39 +233,6 @@ def check_goes_on(rng: object) -> None:
     check_can("rng", rng, "categorical")
 
 
-class _Fork(BaseException):
-    """Raised when a replayed program asks for a choice not yet decided.
-
-    Not an Exception, so that a program which catches its own errors does not catch this.
-    """
-
-    def __init__(self, probs: list[float]) -> None:
-        self.probs = probs
-
-
-class _ReplayRng:
-    """Answers with decided outcomes in order; a batch is a sequence of single choices."""
-
-    def __init__(self, decided: tuple[int, ...]) -> None:
-        self.decided = decided
-        self.used = 0
-
-    def categorical(
-        self,
-        log_probs: Float[Tensor, "*table outcomes"],
-        rows: Int[Tensor, "*batch"] | None = None,
-    ) -> Int[Tensor, "..."]:
-        probs = checked_probabilities(log_probs if rows is None else log_probs[rows])
-        shape, flat = probs.shape[:-1], probs.reshape(-1, probs.shape[-1])
-        drawn: list[int] = []
-        for row in flat:
-            if self.used == len(self.decided):
-                raise _Fork(row.tolist())
-            drawn.append(self.decided[self.used])
-            self.used += 1
-        return torch.tensor(drawn, dtype=torch.long, device=log_probs.device).reshape(shape)
-
-
 def as_rows_of(
     table: Float[Tensor, "laws outcomes"], rows: Int[Tensor, "*batch"]
 ) -> Int[Tensor, "*batch"]:
@@ -309,149 +263,3 @@ def as_table(log_probs: Numbers) -> Float[Tensor, "*table outcomes"]:
     if log_probs.is_complex() or log_probs.dtype == torch.bool:
         raise UserError(f"log_probs has dtype {log_probs.dtype}; it must hold real numbers")
     return log_probs
-
-
-@dataclass(frozen=True)
-class Law:
-    """An exact finite law.
-
-    probs
-        Outcome -> probability.
-    missing
-        Mass of the branches cut because they fell under `cutoff`; 0 for a program that
-        always stops.
-    """
-
-    probs: dict[Any, float]
-    missing: float = 0.0
-
-    def __post_init__(self) -> None:
-        probs = _as_probs("probs", self.probs)
-        set_fields(self, probs=probs, missing=as_number("missing", self.missing, at_least=0))
-
-    def __repr__(self) -> str:
-        """The likeliest outcomes that fit in a line."""
-        texts: list[str] = []
-        for outcome, p in self._likeliest():
-            text = f"{outcome!r}: {p:.4g}"
-            if "\n" in text or sum(map(len, texts)) + len(text) > _LINE:
-                break
-            texts.append(text)
-        if more := len(self.probs) - len(texts):
-            texts.append(f"{more} more" if texts else counted(more, "outcome"))
-        missing = [f"missing {self.missing:.3g}"] if self.missing else []
-        return f"Law({', '.join(texts + missing)})"
-
-    def _repr_html_(self) -> str:
-        found = self._likeliest()
-        facts = {"outcomes": len(self.probs), "missing": self.missing}
-        named = [(repr(outcome), p) for outcome, p in found[:MAX_BARS]]
-        pieces = bars(named, title="most likely outcomes", more=max(0, len(found) - MAX_BARS))
-        return card("Law", facts_table(facts), pieces)
-
-    def _likeliest(self) -> list[tuple[Any, float]]:
-        return sorted(self.probs.items(), key=lambda item: -item[1])
-
-    def given(self, condition: Callable[[Any], bool]) -> "Law":
-        """The law conditioned on an event; raises when the event has no mass."""
-        check_callable("condition", condition, "condition(outcome)")
-        kept = {x: p for x, p in self.probs.items() if condition(x)}
-        mass = sum(kept.values())
-        if mass == 0:
-            raise UserError("the condition holds on no outcome of this law")
-        return Law({x: p / mass for x, p in kept.items()})
-
-    def total_variation(self, target: "Law | dict[Any, float]") -> float:
-        """½ Σ |p - q| over the union of the supports."""
-        other = target.probs if isinstance(target, Law) else _as_probs("target", target)
-        outcomes = self.probs.keys() | other.keys()
-        return 0.5 * sum(abs(self.probs.get(x, 0.0) - other.get(x, 0.0)) for x in outcomes)
-
-    def expectation(self, f: Callable[[Any], float]) -> float:
-        """Σ p(x) f(x)."""
-        check_callable("f", f, "f(outcome)")
-        values = {x: f(x) for x in self.probs}
-        return sum(
-            p * (float(v) if isinstance(v, bool) else as_number(f"f({x!r})", v, finite=False))
-            for (x, v), p in zip(values.items(), self.probs.values(), strict=True)
-        )
-
-
-def _as_probs(name: str, probs: Mapping[Any, Number]) -> dict[Any, float]:
-    """Outcome -> probability, as sums of products have it: above 1 by rounding at most."""
-    if not isinstance(probs, Mapping):
-        raise UserError(
-            f"{name} is {shown(probs)}; it must be a dict from outcomes to probabilities"
-        )
-    return {
-        x: as_number(f"{name}[{x!r}]", p, at_least=0, at_most=1 + _ROUNDING)
-        for x, p in probs.items()
-    }
-
-
-def exact_law(
-    program: Callable[[Rng], Hashable],
-    *,
-    cutoff: Number = 0.0,
-    max_runs: Count = 1_000_000,
-    max_choices: Count = 10_000,
-) -> Law:
-    """The law of `program(rng)`, by depth-first search over its choices.
-
-    `program` must be a function of its choices alone. A program that may run for ever needs a
-    `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`, as
-    are branches of more than `max_choices` choices.
-    """
-    check_callable("program", program, "program(rng)")
-    cutoff = as_number("cutoff", cutoff, at_least=0)
-    max_runs = as_count("max_runs", max_runs, at_least=1)
-    max_choices = as_count("max_choices", max_choices)
-    probs: dict[Hashable, float] = defaultdict(float)
-    missing = 0.0
-    frontier: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
-    for _ in range(max_runs):
-        if not frontier:
-            return Law(dict(probs), missing)
-        decided, mass = frontier.pop()
-        if mass < cutoff or len(decided) > max_choices:
-            missing += mass
-            continue
-        try:
-            outcome = program(_ReplayRng(decided))
-            if isinstance(outcome, Tensor):
-                raise UserError(
-                    "the program returned a tensor, which has no value to compare by; return "
-                    "x.item() or tuple(x.tolist())"
-                )
-            if not isinstance(outcome, Hashable):
-                raise UserError(
-                    f"the program returned a {type(outcome).__name__}, which is not hashable; "
-                    "return a tuple"
-                )
-            probs[outcome] += mass
-        except _Fork as fork:
-            frontier += [((*decided, k), mass * p) for k, p in enumerate(fork.probs) if p > 0]
-    raise UserError(
-        f"exact_law gave up after {max_runs} runs of the program; "
-        "make the case smaller or pass a cutoff"
-    )
-
-
-def exact_transition_matrix(
-    states: Sequence[Hashable], step: Callable[[Any, Rng], Hashable]
-) -> Float[Tensor, "states states"]:
-    """P[i, j] = probability that `step` moves states[i] to states[j]."""
-    given = as_list("states", states, "states")
-    check_callable("step", step, "step(state, rng)")
-    if not all(isinstance(state, Hashable) for state in given):
-        raise UserError("states must be hashable: give tuples in place of lists")
-    check_room("the transition matrix", len(given), len(given))
-    index = {state: i for i, state in enumerate(given)}
-    matrix = torch.zeros(len(given), len(given), dtype=torch.float64)
-    for state, i in index.items():
-        law = exact_law(lambda rng, state=state: step(state, rng))
-        for target, prob in law.probs.items():
-            if target not in index:
-                raise UserError(f"step moves {state!r} to {target!r}, which is not in `states`")
-            matrix[i, index[target]] += prob
-    return matrix

@@ -27,9 +27,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.corruption import as_rates
 from triptych.core.display import MAX_CELLS, card, counted, facts_table, heat_map
 from triptych.core.logspace import with_point_masses
-from triptych.core.masking import as_rates
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,

@@ -7,7 +7,7 @@ from jaxtyping import Int, Integer
 from torch import Tensor
 
 from triptych.core.protocols import Structure
-from triptych.core.randomness import RngLike, TorchRng
+from triptych.core.randomness import RngLike, TorchRng, as_rng
 from triptych.core.validation import Count, UserError, as_device, as_integers, as_size, check_can
 
 
@@ -41,7 +41,7 @@ class Corpus:
             raise UserError(
                 f"documents of {documents.length} tokens do not divide into chunks of {chunk}"
             )
-        tokens = documents.sample(count, rng).reshape(-1, chunk)
+        tokens = documents.sample(count, as_rng(rng)).reshape(-1, chunk)
         small = torch.uint8 if documents.vocab_size <= 256 else torch.int32
         return cls(tokens.to(device, small))
 

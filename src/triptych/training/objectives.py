@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.conditionals import every_next_token_log_probs
-from triptych.core.masking import as_rates, corrupt
+from triptych.core.corruption import as_rates, corrupt
 from triptych.core.protocols import Masked, NextToken, Rng
 from triptych.core.validation import Count, Number, UserError, as_size
 

@@ -2,7 +2,7 @@
 
 A *text rule* is a plain function, `rule(text) -> bool | float`: can this text still become right?
 A float is a probability. A rule that has a parameter `finished` is told whether the text is over,
-and answers then whether it is right; `verifiers.prefixes` has ready ones. `TextRule` puts a rule
+and answers then whether it is right; `verifiers.text_rules` has ready ones. `TextRule` puts a rule
 between token ids and text, so that every algorithm of guided generation can use it.
 """
 

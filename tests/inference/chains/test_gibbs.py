@@ -6,9 +6,10 @@ import pytest
 import torch
 
 from triptych.core.counting import Counted
+from triptych.core.enumeration import exact_law, exact_transition_matrix
 from triptych.core.estimates import tv_tolerance
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import TorchRng, exact_law, exact_transition_matrix
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence, UserError
 from triptych.inference.chains import gibbs

@@ -10,7 +10,8 @@ import torch
 from scipy import stats
 
 from benchmarks import sampling
-from triptych.core.randomness import TorchRng, exact_law, exact_transition_matrix
+from triptych.core.enumeration import exact_law, exact_transition_matrix
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.inference.chains import spins
 from triptych.inference.chains.spins import MAX_NEIGHBOURS, REDONE, SpinGibbs, colours, split

@@ -12,7 +12,8 @@ from tests.support.toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledg
 
 from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder, is_end
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.core.validation import UserError
 from triptych.inference.guided import (

@@ -7,7 +7,8 @@ import torch
 from tests.support.toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledger_of, standing_at
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams, hashed_uniform
 from triptych.core.table import Table
 from triptych.inference.guided import best_of_n, blocks, particles, rejection, tokenwise

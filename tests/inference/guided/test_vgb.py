@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
 from triptych.inference.guided import vgb

@@ -12,8 +12,9 @@ import torch
 from tests.support.command_line import run
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.enumeration import exact_law
 from triptych.core.estimates import Status
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.lab.cli.new import NEXT, TEMPLATES, Kind, content
 from triptych.lab.running.discovery import load_study

@@ -12,9 +12,9 @@ from tests.support import toy_studies
 from triptych.core.estimates import Status
 from triptych.lab.results import evidence, terminal
 from triptych.lab.results import gathering as results
-from triptych.lab.results.judgement import Finding, StudyRun, judge_ledger
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
+from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.lock import FolderInUse, lock_folder
 from triptych.lab.running.runner import run_study

@@ -7,16 +7,6 @@ import pytest
 
 from triptych.core.estimates import Status
 from triptych.core.validation import UserError
-from triptych.lab.results.judgement import (
-    STATUSES,
-    Finding,
-    Judged,
-    StudyRun,
-    UnitRecord,
-    fails,
-    find,
-    judge_ledger,
-)
 from triptych.lab.results.ledger import (
     KINDS,
     PARTS,
@@ -28,6 +18,16 @@ from triptych.lab.results.ledger import (
     parse_ledger,
     part,
     work,
+)
+from triptych.lab.results.ranking import (
+    STATUSES,
+    Finding,
+    Judged,
+    StudyRun,
+    UnitRecord,
+    fails,
+    find,
+    judge_ledger,
 )
 from triptych.studies.api.decide import Verdict, at_least, decide, exactly
 from triptych.studies.api.study import Claim, Scale, Settings, Study

@@ -11,9 +11,9 @@ import pytest
 
 from triptych.core.estimates import Estimate, Status
 from triptych.core.validation import UserError
-from triptych.lab.results.judgement import NotDrawn, StudyRun, UnitRecord, find, judge_ledger
 from triptych.lab.results.ledger import Entry, load_ledger
 from triptych.lab.results.plots import COLOURS, notes, panel_svgs, to_svg
+from triptych.lab.results.ranking import NotDrawn, StudyRun, UnitRecord, find, judge_ledger
 from triptych.lab.results.report import duration, number, render_report, write_report
 from triptych.studies.api.decide import Verdict, above, at_edge, decide, exactly, shown
 from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series

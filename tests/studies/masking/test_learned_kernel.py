@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from triptych.core.counting import Counted
+from triptych.core.enumeration import exact_law
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.core.validation import UserError
 from triptych.inference.chains import gibbs, parallel

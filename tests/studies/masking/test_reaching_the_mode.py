@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.estimates import Status
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import TorchRng, exact_transition_matrix
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import UserError
 from triptych.inference.chains import gibbs

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from triptych.core.corruption import corrupt
+from triptych.core.enumeration import exact_law
 from triptych.core.estimates import Status
-from triptych.core.masking import corrupt
-from triptych.core.randomness import exact_law
 from triptych.core.validation import UserError
 from triptych.lab.running.workbench import WorkBench
 from triptych.studies.api.figures import Heatmap

@@ -6,8 +6,9 @@ import math
 import pytest
 import torch
 
-from triptych.core.masking import corrupt
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.corruption import corrupt
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.bags import BagLM, UniformBagLM, token_vectors
 from triptych.studies.api.study import Scale
@@ -325,7 +326,7 @@ def test_start_token_and_blindness():
 
 
 def test_corruption_has_the_law_of_the_corruption():
-    """Two words, every fate: the same probabilities as `core.masking.corrupt`."""
+    """Two words, every fate: the same probabilities as `core.corruption.corrupt`."""
     documents = dataclasses.replace(SMALL, min_length=2, length=2, p_m=0.4, p_c=0.3, p_r=0.2)
     tokens = torch.tensor([[3, 0]])
 

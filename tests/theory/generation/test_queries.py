@@ -9,8 +9,9 @@ import torch
 
 from triptych.core.counting import Counted
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.enumeration import exact_law
 from triptych.core.estimates import Status, mean
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.inference.guided import rejection, tokenwise
 from triptych.inference.guided.generation import VerifierError

@@ -9,7 +9,7 @@ import torch
 from tests.support import many_digits
 
 from triptych.core.divergences import total_variation
-from triptych.core.randomness import exact_transition_matrix
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.inference.guided import vgb
 from triptych.structures.constraints import AllZeros, SomeZero

@@ -6,8 +6,9 @@ import pytest
 import torch
 from scipy import stats
 
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import TorchRng, exact_transition_matrix
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.inference.chains import gibbs
 from triptych.inference.chains.parallel import independent_step

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.core.enumeration import exact_law, exact_transition_matrix
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked
-from triptych.core.randomness import exact_law, exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence
 from triptych.inference.chains import gibbs, parallel

@@ -6,9 +6,10 @@ import math
 import pytest
 import torch
 
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.logspace import log_normalise
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import TorchRng, exact_transition_matrix
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.models import constructions
 from triptych.models.language_models import MaskedLM

@@ -22,8 +22,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder, is_end
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
-from triptych.core.randomness import RngLike, exact_transition_matrix
+from triptych.core.randomness import RngLike
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (

@@ -12,7 +12,7 @@ from triptych.lab.cli.bench import bench
 from triptych.lab.cli.claims import claims
 from triptych.lab.cli.env import env
 from triptych.lab.cli.errors import DEBUG, Commands
-from triptych.lab.cli.evidence import export_units, import_units
+from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
 from triptych.lab.cli.renamed import renamed

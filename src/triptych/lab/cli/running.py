@@ -137,7 +137,7 @@ def _report_problems(
     summaries: "Sequence[RunSummary]", results: "Results", studies: set[str]
 ) -> bool:
     """Print failed units, rows with a nan and figures that raise; whether there are any."""
-    from triptych.lab.results.judgement import NotDrawn
+    from triptych.lab.results.ranking import NotDrawn
 
     failed = sum(summary.failed for summary in summaries)
     if failed:

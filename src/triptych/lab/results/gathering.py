@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from triptych.core.validation import UserError
 from triptych.lab.results import evidence
-from triptych.lab.results.judgement import (
+from triptych.lab.results.ledger import Entry, load_ledger
+from triptych.lab.results.plots import to_svg
+from triptych.lab.results.ranking import (
     SCALES,
     Finding,
     Judged,
@@ -23,8 +25,6 @@ from triptych.lab.results.judgement import (
     find,
     judge_ledger,
 )
-from triptych.lab.results.ledger import Entry, load_ledger
-from triptych.lab.results.plots import to_svg
 from triptych.lab.results.report import render_report, write_report
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.environment import environment

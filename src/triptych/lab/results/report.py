@@ -17,7 +17,7 @@ from markupsafe import Markup
 
 from triptych.core.validation import UserError
 from triptych.lab.results import ledger, plots
-from triptych.lab.results.judgement import (
+from triptych.lab.results.ranking import (
     STATUSES,
     Finding,
     Judged,

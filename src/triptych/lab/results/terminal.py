@@ -12,7 +12,7 @@ from rich.table import Table
 
 from triptych.core.estimates import Status
 from triptych.lab.results.gathering import Results
-from triptych.lab.results.judgement import STATUSES, Finding, Judged, fails
+from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails
 from triptych.studies.api.decide import Check
 from triptych.studies.api.records import to_json
 

@@ -49,7 +49,7 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
-from triptych.structures.hidden_markov import chain, permutations, smoothing
+from triptych.structures.hidden_markov import fast_messages, messages, permutations
 from triptych.structures.hidden_markov.soft_tokens import as_soft_tokens, at_position
 
 _TOKENS_PER_CHUNK = 2**18
@@ -268,7 +268,7 @@ class HMM:
     def every_next_token_log_probs(self, tokens: Tokens) -> Float[Tensor, "batch length vocab"]:
         """log p(x_i = · | x_<i) for every i, in one forward pass."""
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
-        log_evidence, log_next = smoothing.predict_everywhere(
+        log_evidence, log_next = fast_messages.predict_everywhere(
             self.initial, self.transition, self.emission.T, tokens
         )
         raise_if_impossible(log_evidence, "the sequence")
@@ -334,7 +334,7 @@ class HMM:
         Differentiable in `vectors`, which may have any length and any nonnegative entries.
         """
         vectors = as_soft_tokens(vectors, self.states, device=self.device)
-        return chain.leave_one_out(self.initial, self.transition, vectors).state
+        return messages.leave_one_out(self.initial, self.transition, vectors).state
 
     @property
     def soft_range(self) -> tuple[float, float]:
@@ -360,8 +360,8 @@ class HMM:
     def _symbols(self, tokens: Tensor, hidden: Tensor) -> Int[Tensor, "batch t"]:
         return tokens.masked_fill(hidden, self.vocab_size)
 
-    def _filter(self, tokens: Int[Tensor, "batch t"]) -> smoothing.Filtered:
-        return smoothing.filter_forward(self.initial, self.transition, self.emission.T, tokens)
+    def _filter(self, tokens: Int[Tensor, "batch t"]) -> fast_messages.Filtered:
+        return fast_messages.filter_forward(self.initial, self.transition, self.emission.T, tokens)
 
     def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
         return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
@@ -372,7 +372,7 @@ class HMM:
         hidden: Bool[Tensor, "batch length"],
         readout: Float[Tensor, "states outcomes"] | None,
     ) -> Float[Tensor, "batch length outcomes"]:
-        smoothed = smoothing.smooth(
+        smoothed = fast_messages.smooth(
             self.initial,
             self.transition,
             self._evidence_table(),

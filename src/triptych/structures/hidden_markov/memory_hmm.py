@@ -54,7 +54,7 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
-from triptych.structures.hidden_markov import chain, permutations, smoothing
+from triptych.structures.hidden_markov import fast_messages, messages, permutations
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.hidden_markov.soft_tokens import as_soft_tokens, at_position
 
@@ -344,7 +344,7 @@ class MemoryHMM:
         batch, length, _ = vectors.shape
         per_memory = vectors.unflatten(-1, (count, hidden)).transpose(1, 2)
         flat = per_memory.reshape(batch * count, length, hidden)
-        joint, log_total = chain.leave_one_out(self.initial, self.transition, flat)
+        joint, log_total = messages.leave_one_out(self.initial, self.transition, flat)
         joint = joint.reshape(batch, count, length, hidden)
         log_scale = log_total.reshape(batch, count, length) + self._log_memory[:, None]
         top = log_scale.detach().amax(1, keepdim=True)
@@ -411,7 +411,7 @@ class MemoryHMM:
     ) -> tuple[Float[Tensor, "batch assignments"], Float[Tensor, "batch assignments hidden"]]:
         """log p(tokens | m) and log p(next hidden state | tokens, m)."""
         table, symbols = self._chains(tokens)
-        filtered = smoothing.filter_forward(self.initial, self.transition, table, symbols)
+        filtered = fast_messages.filter_forward(self.initial, self.transition, table, symbols)
         shape = (len(tokens), len(self.assignments))
         return filtered.log_evidence.reshape(shape), filtered.log_next.reshape(
             *shape, self.cells * self.syntax
@@ -419,7 +419,7 @@ class MemoryHMM:
 
     def _posteriors_of_block(self, symbols: Int[Tensor, "batch t"]) -> Posteriors:
         table, chains = self._chains(symbols)
-        smoothed = smoothing.smooth(self.initial, self.transition, table, chains)
+        smoothed = fast_messages.smooth(self.initial, self.transition, table, chains)
         batch, count = len(symbols), len(self.assignments)
         joint = smoothed.log_evidence.reshape(batch, count) + self._log_memory
         raise_if_impossible(joint.logsumexp(-1), "what is shown")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.estimates import Estimate, mean
 from triptych.core.protocols import Value
-from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import UserError
 from triptych.inference.guided import vgb

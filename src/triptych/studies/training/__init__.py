@@ -1,1 +1,1 @@
-"""What training does, on structures whose truth is known."""
+"""How far from the truth trained networks are; of neither work."""

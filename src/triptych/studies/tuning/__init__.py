@@ -1,1 +1,1 @@
-"""Head and prompt tuning on hidden Markov models [wei]."""
+"""Wei, Xie and Ma 2021: head and prompt tuning."""

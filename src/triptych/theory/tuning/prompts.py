@@ -39,7 +39,7 @@ from torch import Tensor
 
 from triptych.core.table import all_sequences
 from triptych.core.validation import check_shape
-from triptych.structures.hidden_markov import chain
+from triptych.structures.hidden_markov import messages as chain
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.theory.conditions import Condition, Conditions
 from triptych.theory.tuning import essential, heads

@@ -12,10 +12,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.divergences import total_variation
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.logspace import log_normalise
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Rng
-from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table, all_sequences
 from triptych.inference.chains.parallel import independent_step
 from triptych.inference.guided.transforms import argmax, nucleus

@@ -17,7 +17,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.masking import corrupt
+from triptych.core.corruption import corrupt
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError

@@ -10,9 +10,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.core.masking import corrupt
+from triptych.core.corruption import corrupt
+from triptych.core.enumeration import exact_law
 from triptych.core.protocols import Rng
-from triptych.core.randomness import exact_law
 from triptych.studies.topics.topic_theory.rows import (
     Biased,
     Embedding,

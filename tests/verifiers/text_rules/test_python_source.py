@@ -11,7 +11,7 @@ import pytest
 from tests.support.enumerated_text import all_texts
 
 from triptych.core.validation import UserError
-from triptych.verifiers.prefixes.python_source import PythonPrefix
+from triptych.verifiers.text_rules.python_source import PythonPrefix
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

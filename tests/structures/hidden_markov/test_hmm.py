@@ -8,10 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from triptych.core.randomness import TorchRng, exact_law
+from triptych.core.enumeration import exact_law
+from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence
-from triptych.structures.hidden_markov import chain, smoothing
+from triptych.structures.hidden_markov import fast_messages, messages
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.markov import Markov
 
@@ -142,18 +143,18 @@ def test_the_three_ways_of_message_passing_agree(shape):
     hmm = hmm_with_zeros(*shape)
     everything = all_sequences(hmm.vocab_size, hmm.length)
     evidence = hmm.embed(everything)
-    reference = chain.log_messages(hmm.initial.log(), hmm.transition.log(), evidence.log())
-    scaled = chain.scaled_messages(hmm.initial, hmm.transition, evidence)
+    reference = messages.log_messages(hmm.initial.log(), hmm.transition.log(), evidence.log())
+    scaled = messages.scaled_messages(hmm.initial, hmm.transition, evidence)
     torch.testing.assert_close(
         scaled.before.log() + scaled.log_before[..., None], reference.before, atol=1e-9, rtol=0
     )
     torch.testing.assert_close(
         scaled.after.log() + scaled.log_after[..., None], reference.after, atol=1e-9, rtol=0
     )
-    smoothed = smoothing.smooth(hmm.initial, hmm.transition, hmm.emission.T, everything)
+    smoothed = fast_messages.smooth(hmm.initial, hmm.transition, hmm.emission.T, everything)
     joint = reference.before + evidence.log() + reference.after
     torch.testing.assert_close(smoothed.log_evidence, joint[:, -1].logsumexp(-1), atol=1e-9, rtol=0)
-    filtered = smoothing.filter_forward(hmm.initial, hmm.transition, hmm.emission.T, everything)
+    filtered = fast_messages.filter_forward(hmm.initial, hmm.transition, hmm.emission.T, everything)
     torch.testing.assert_close(filtered.log_evidence, smoothed.log_evidence, atol=1e-9, rtol=0)
 
 
@@ -167,7 +168,7 @@ def test_ten_thousand_tokens_do_not_underflow(unchecked_shapes):
     posterior = hmm.posterior(tokens, hidden)
     total = posterior.logsumexp(-1)
     torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-9, rtol=0)
-    reference = chain.log_messages(
+    reference = messages.log_messages(
         hmm.initial.log(), hmm.transition.log(), hmm.embed(tokens, hidden).log()
     )
     joint = reference.before + hmm.embed(tokens, hidden).log() + reference.after
@@ -225,7 +226,7 @@ def test_long_unlikely_strings_of_chains_with_zeros(shape):
     tokens = torch.randint(hmm.vocab_size, (4, 300), generator=generator)
     tokens = tokens[~torch.isneginf(hmm.log_prob(tokens))]
     evidence = hmm.embed(tokens)
-    reference = chain.log_messages(hmm.initial.log(), hmm.transition.log(), evidence.log())
+    reference = messages.log_messages(hmm.initial.log(), hmm.transition.log(), evidence.log())
     joint = reference.before + evidence.log() + reference.after
     wanted = (joint - joint.logsumexp(-1, keepdim=True)).exp()
     torch.testing.assert_close(

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.mask_laws import MaskLaw
-from triptych.core.randomness import exact_transition_matrix
 from triptych.core.table import Table
 from triptych.structures.ising import Ising
 from triptych.structures.uniform import Uniform

@@ -11,7 +11,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, InvalidOperation
 from typing import Any, NoReturn
 
 from triptych.core.validation import as_count, as_flag, as_text, set_fields
-from triptych.verifiers.prefixes.json_schema import Schema, read_schema, satisfiable
+from triptych.verifiers.text_rules.json_schema import Schema, read_schema, satisfiable
 
 MAX_DEPTH = 200  # that a user may ask for
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -7,7 +7,7 @@ import pytest
 from tests.support.enumerated_text import all_texts, check_exact
 
 from triptych.core.validation import UserError
-from triptych.verifiers.prefixes.regular import MAX_STATES, RegexPrefix
+from triptych.verifiers.text_rules.regular import MAX_STATES, RegexPrefix
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

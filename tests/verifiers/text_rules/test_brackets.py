@@ -4,7 +4,7 @@ import pytest
 from tests.support.enumerated_text import all_texts, check_exact
 
 from triptych.core.validation import UserError
-from triptych.verifiers.prefixes.brackets import BracketPrefix
+from triptych.verifiers.text_rules.brackets import BracketPrefix
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 

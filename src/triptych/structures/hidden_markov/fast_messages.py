@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_matmul, log_normalise
-from triptych.structures.hidden_markov.chain import log_messages
+from triptych.structures.hidden_markov.messages import log_messages
 
 
 class Smoothed(NamedTuple):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.support.enumerated_text import all_texts, check_exact
 
 from triptych.core.validation import UserError
-from triptych.verifiers.prefixes.json_schema import read_schema, satisfiable
-from triptych.verifiers.prefixes.json_text import MAX_DEPTH, JsonPrefix
+from triptych.verifiers.text_rules.json_schema import read_schema, satisfiable
+from triptych.verifiers.text_rules.json_text import MAX_DEPTH, JsonPrefix
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
