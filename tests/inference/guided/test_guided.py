@@ -111,7 +111,7 @@ def test_rejection_by_hand():
     assert result.info.attempts.tolist() == [2, 2]
     assert verifier.asked == ["11", "10", "11", "01"]  # full strings alone
     assert ledger_of(result) == [(4, 4, 2, 2), (2, 2, 2, 2)]
-    assert result.costs.forward_passes == 6  # row 0 at 0 and 1 tokens twice, row 1 at 1 twice
+    assert result.costs.forward_passes == 5  # both rows apart, both at one token, row 0 twice
     mine = [(e.action, e.tokens, e.generator_calls, e.verifier_calls) for e in result.trace]
     row0 = [event for event, e in zip(mine, result.trace, strict=True) if e.row == 0]
     assert row0 == [

@@ -121,7 +121,10 @@ class Generation:
 
     def open_rows(self, *, tokens: int = 1) -> Int[Tensor, " rows"]:
         """Rows that go on: not finished, not stopped, and with `tokens` more in their budget."""
-        return self.within_budget(torch.nonzero(~self.finished() & ~self.stopped())[:, 0], tokens)
+        going = ~self.finished()
+        if len(self._reasons) > 1:  # some row was stopped
+            going &= ~self.stopped()
+        return self.within_budget(torch.nonzero(going)[:, 0], tokens)
 
     def stop(self, rows: Int[Tensor, " rows"], reason: str) -> None:
         """These rows do not go on; a row that was stopped before keeps its first reason."""
@@ -135,9 +138,10 @@ class Generation:
 
     def within_budget(self, rows: Int[Tensor, " rows"], tokens: int = 1) -> Int[Tensor, " kept"]:
         """Those of the rows that have `tokens` more in their budget; the others are stopped."""
-        budget, owner = self.budget, self.owner[rows]
+        budget = self.budget
         if budget is None or len(rows) == 0:
             return rows
+        owner = self.owner[rows]
         if budget.tokens is not None:
             wanted = self.costs.generated.index_add(0, owner, torch.full_like(owner, tokens))
             self.stop(rows[wanted[owner] > budget.tokens], Reason.TOKENS)
@@ -180,7 +184,7 @@ class Generation:
 
     def _passes(self, decoder: Decoder) -> int:
         """Forward passes of a decoder so far, 0 where it does not count them."""
-        return decoder.passes if isinstance(decoder, CountsPasses) else 0
+        return getattr(decoder, "passes", 0) if self._counts_passes else 0
 
     def transformed(
         self, log_probs: Float[Tensor, "rows vocab"], rows: Int[Tensor, " rows"]
