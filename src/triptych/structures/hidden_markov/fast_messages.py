@@ -2,7 +2,7 @@
 
 Messages are probabilities, rescaled only as often as the smallest probabilities of the chain
 demand, so that no supported entry can underflow unseen; rows that come near are handed to
-`chain.log_messages`. See `chain` for the recursions and the notation.
+`messages.log_messages`. See `messages` for the recursions and the notation.
 """
 
 import math

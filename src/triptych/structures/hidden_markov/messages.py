@@ -13,7 +13,7 @@ Three ways to compute it, from obvious to fast:
 
     log_messages      in log-space; nothing can underflow; the reference
     scaled_messages   in probabilities, rescaled at every step; differentiable
-    smoothing.smooth  in probabilities, in cache-sized blocks, without autograd; checks itself
+    fast_messages.smooth  in probabilities, in cache-sized blocks, without autograd; checks itself
                       and hands rows at risk of underflow to log_messages
 
 Notation
