@@ -12,7 +12,11 @@ Structures, whose truth is known exactly
     HMM, MemoryHMM, Markov, Topics, LDA, Dyck, CFG, Ising, Uniform; Table has every probability of a
     small one. All sample, and answer log_prob, next_token_log_probs and masked_log_probs.
 Models, which answer the same questions
-    Transformer of a Shape, as CausalLM or MaskedLM; PretrainedMaskedLM of Hugging Face.
+    Transformer of a Shape, as CausalLM or MaskedLM; of Hugging Face, PretrainedCausalLM and
+    PretrainedMaskedLM.
+Guide a language model, text in and text out
+    guide(model, prompts, verifier, max_new_tokens=40): the verifier is a function of the text.
+    TextRule makes such a function a verifier of tokens.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
     Tuning adapts a model by a head or a soft prompt with a head.
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.guidance.guide import guide as guide
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
     from triptych.inference.guided import ancestral as ancestral
@@ -58,6 +63,7 @@ if TYPE_CHECKING:
     from triptych.inference.guided import vgb as vgb
     from triptych.models.language_models import CausalLM as CausalLM
     from triptych.models.language_models import MaskedLM as MaskedLM
+    from triptych.models.pretrained.causal import PretrainedCausalLM as PretrainedCausalLM
     from triptych.models.pretrained.masked import PretrainedMaskedLM as PretrainedMaskedLM
     from triptych.models.transformer import Shape as Shape
     from triptych.models.transformer import Transformer as Transformer
@@ -85,6 +91,7 @@ if TYPE_CHECKING:
     from triptych.training.loop import fit as fit
     from triptych.training.loop import gap_meter as gap_meter
     from triptych.verifiers.exact import Rule as Rule
+    from triptych.verifiers.text import TextRule as TextRule
 
 _HOME = {  # module -> what is taken from it
     "adaptation.prompts": ["Tuning"],
@@ -94,7 +101,9 @@ _HOME = {  # module -> what is taken from it
     "core.enumeration": ["exact_law"],
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
+    "guidance.guide": ["guide"],
     "models.language_models": ["CausalLM", "MaskedLM"],
+    "models.pretrained.causal": ["PretrainedCausalLM"],
     "models.pretrained.masked": ["PretrainedMaskedLM"],
     "models.transformer": ["Shape", "Transformer"],
     "structures.cfg": ["CFG"],
@@ -109,6 +118,7 @@ _HOME = {  # module -> what is taken from it
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
     "training.loop": ["Recipe", "fit", "gap_meter"],
     "verifiers.exact": ["Rule"],
+    "verifiers.text": ["TextRule"],
 }
 _MODULES = {  # package -> its modules that are names here
     "inference.chains": ["gibbs", "parallel"],

@@ -444,6 +444,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "quota": 1,
         "stride": 1,
     },
+    "inference.options.as_lengths": lambda: {"length": 3, "start": torch.tensor([0, 1])},
     "inference.best_of_n.sample": lambda: guided() | {"n": 2},
     "inference.best_of_n.law": lambda: {"lm": TABLE, "verifier": SomeZero(3), "n": 2},
     "inference.best_of_n.kept_probs": lambda: {

@@ -23,6 +23,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.validation import (
+    EndToken,
+    EndTokens,
     Prefix,
     UserError,
     as_count,
@@ -69,7 +71,8 @@ class TextRule:
                 begins with. No prompt may be the beginning of another one, because a row could
                 then belong to either; make one TextRule per prompt then.
     length      a row of so many tokens is finished, prompt included
-    end_token   a row is finished by it, and what stands from there on is not read
+    end_token   a row is finished by it, or by one of several; what stands from there on is not
+                read
     batched     the function takes a list of texts (and a list for `finished`), and answers a list
     threads     so many calls at once, for a function that waits
     timeout     seconds per call. A call that takes longer is a refusal, and its reason is in
@@ -92,12 +95,13 @@ class TextRule:
     start: int = 0
     prompts: Sequence[Any] | None = None
     length: int | None = None
-    end_token: int | None = None
+    end_token: EndTokens | None = None
     batched: bool = False
     threads: int = 1
     timeout: float | None = None
     on_error: Literal["raise", "reject"] = "raise"
     _told: bool = field(init=False, repr=False)
+    _ends: frozenset[int] = field(init=False, repr=False)
     _prompts: dict[int, set[tuple[int, ...]]] = field(init=False, repr=False)
     _known: dict[Reading, float] = field(init=False, repr=False, default_factory=dict)
     _errors: deque[RuleError] = field(init=False, repr=False)
@@ -134,6 +138,7 @@ class TextRule:
             threads=threads,
             timeout=timeout,
             _told=_takes_finished(self.function),
+            _ends=frozenset(_as_several(end_token)),
             _prompts=_by_length(prompts or []),
             _errors=deque(maxlen=_KEPT_ERRORS),
         )
@@ -160,9 +165,9 @@ class TextRule:
         """The text of a row's completion."""
         completion = row[self._start_of(row) :]
         finished = self.length is not None and len(row) >= self.length
-        if self.end_token is not None and self.end_token in completion:
-            completion = completion[: completion.index(self.end_token)]
-            finished = True
+        ends = [i for i, token in enumerate(completion) if token in self._ends]
+        if ends:
+            completion, finished = completion[: ends[0]], True
         decode = getattr(self.decode, "decode", self.decode)
         try:
             text = decode(list(completion))
@@ -345,6 +350,12 @@ def _as_prompts(prompts: Sequence[Any] | None) -> list[tuple[int, ...]] | None:
 def _by_length(prompts: list[tuple[int, ...]]) -> dict[int, set[tuple[int, ...]]]:
     lengths = sorted({len(prompt) for prompt in prompts})
     return {n: {prompt for prompt in prompts if len(prompt) == n} for n in lengths}
+
+
+def _as_several(end_token: EndToken | None) -> tuple[int, ...]:
+    if end_token is None:
+        return ()
+    return (end_token,) if isinstance(end_token, int) else end_token
 
 
 def _takes_finished(function: Callable[..., Any]) -> bool:

@@ -10,10 +10,11 @@ from triptych.core.protocols import Decoder, Rng, Verifier
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count, EndTokens
+from triptych.core.validation import EndTokens
 from triptych.inference.guided.algorithm import Algorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
+from triptych.inference.guided.options import Lengths
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform, nucleus
 
@@ -22,7 +23,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier | None = None,
     *,
-    length: Count,
+    length: Lengths,
     end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,

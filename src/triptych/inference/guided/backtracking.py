@@ -30,7 +30,13 @@ from triptych.inference.answers import probs_after, value_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_limit, end_set, log_threshold, path_counter
+from triptych.inference.guided.options import (
+    Lengths,
+    as_limit,
+    end_set,
+    log_threshold,
+    path_counter,
+)
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
 
@@ -48,7 +54,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     quota: Count,
     stride: Count,
     redo_argmax: bool = True,

@@ -24,7 +24,7 @@ from triptych.inference.answers import values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_copies, check_table
+from triptych.inference.guided.options import Lengths, as_copies, check_table
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
 
@@ -41,7 +41,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     n: Count,
     end_token: EndTokens | None = None,
     transform: Transform | None = None,

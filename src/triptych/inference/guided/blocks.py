@@ -29,7 +29,7 @@ from triptych.inference.guided.best_of_n import (
 )
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_copies, check_table
+from triptych.inference.guided.options import Lengths, as_copies, check_table
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
 
@@ -44,7 +44,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     block: Count,
     n: Count,
     end_token: EndTokens | None = None,

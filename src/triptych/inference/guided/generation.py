@@ -24,18 +24,16 @@ from triptych.core.decoders import is_end
 from triptych.core.protocols import CountsPasses, Decoder, DecoderValue, Value, Verifier
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
-    Count,
     EndTokens,
     UserError,
     as_end_token,
     as_flag,
-    as_size,
     check_callable,
 )
 from triptych.inference.answers import HIGHEST_VALUE, check_laws, no_values
 from triptych.inference.guided.costs import Budget as Budget
 from triptych.inference.guided.costs import Costs as Costs
-from triptych.inference.guided.options import check_parts
+from triptych.inference.guided.options import Lengths, as_lengths, check_parts
 from triptych.inference.guided.result import Action as Action
 from triptych.inference.guided.result import Event as Event
 from triptych.inference.guided.result import InfoT, Reason
@@ -49,7 +47,7 @@ _ROOM = 1e-9  # a probability may be above 1 by rounding
 class Generation:
     """One generation in progress.
 
-    length        tokens of a full row, prompt included
+    length        tokens of a full row, prompt included; or a number for each row
     end_token     a row that draws it, or one of them, is finished
     transform     of the model's laws; None leaves them
     probability   the verifier must answer probabilities: log V ≤ 0
@@ -64,7 +62,7 @@ class Generation:
         decoder: Decoder,
         verifier: Verifier | None,
         rng: RngLike,
-        length: Count,
+        length: Lengths,
         end_token: EndTokens | None = None,
         transform: Transform | None = None,
         record: bool = False,
@@ -80,14 +78,11 @@ class Generation:
         self.transform, self.probability = transform, probability
         self.smallest, self.budget = smallest, budget
         self.record = as_flag("record", record)
-        self.length = as_size("length", length, at_least=0)
         self.end_token = as_end_token(end_token, decoder.vocab_size)
         self.start = decoder.lengths
         if len(self.start) == 0:
             raise UserError("the decoder has no rows; it must have at least one")
-        longest = int(self.start.max())
-        if self.length < longest:
-            raise UserError(f"length is {self.length}, and a prompt has {longest} tokens already")
+        self.limits = as_lengths(length, self.start)
         self.owner = torch.arange(len(self.start), device=self.start.device)
         self.costs = Costs.empty(len(self.start), self.start.device)
         self.trace: list[Event] = []
@@ -110,7 +105,7 @@ class Generation:
     def finished(self) -> Bool[Tensor, " batch"]:
         """Rows that have their full length, or generated an end token last."""
         lengths = self.decoder.lengths
-        full = lengths >= self.length
+        full = lengths >= self.limits[self.owner]
         if self.end_token is None:
             return full
         return full | ((lengths > self.start) & is_end(self._last(), self.end_token))

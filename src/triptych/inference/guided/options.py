@@ -4,6 +4,10 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
 from triptych.core.protocols import Decoder, DecoderValue, Value, Verifier
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -14,6 +18,7 @@ from triptych.core.validation import (
     as_count,
     as_end_token,
     as_probability,
+    as_size,
     check_can,
     shown,
 )
@@ -31,6 +36,29 @@ MAX_PATHS = 2**20
 def as_limit(name: str, value: Count, *, at_least: int) -> int:
     """A whole number that is counted up to, or down from, in a tensor."""
     return as_count(name, value, at_least=at_least, at_most=MAX_LIMIT)
+
+
+Lengths = Count | Sequence[Count]
+"""Tokens of a full row, prompt included: one number for all rows, or one for each."""
+
+
+def as_lengths(length: Lengths, start: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+    """The full length of every row; none is shorter than its prompt."""
+    if isinstance(length, Sequence):
+        limits = torch.tensor([as_count("length", each, at_least=0) for each in length])
+        limits = limits.to(start)
+        if limits.shape != start.shape:
+            raise UserError(
+                f"length has {len(limits)} numbers; there are {len(start)} rows, and each has one"
+            )
+    else:
+        limits = torch.full_like(start, as_size("length", length, at_least=0))
+    if (short := limits < start).any():
+        row = int(short.nonzero()[0])
+        raise UserError(
+            f"length is {int(limits[row])}, and a prompt has {int(start[row])} tokens already"
+        )
+    return limits
 
 
 def as_copies(n: Count, rows: int = 1) -> int:

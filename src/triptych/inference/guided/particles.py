@@ -42,7 +42,7 @@ from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_copies, end_set, path_counter
+from triptych.inference.guided.options import Lengths, as_copies, end_set, path_counter
 from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 
@@ -66,7 +66,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     n: Count,
     ess: Number = 0.5,
     end_token: EndTokens | None = None,

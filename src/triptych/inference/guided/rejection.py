@@ -20,7 +20,7 @@ from triptych.core.validation import Count, EndTokens, Number
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_limit, log_threshold
+from triptych.inference.guided.options import Lengths, as_limit, log_threshold
 from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 
@@ -39,7 +39,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     attempts: Count | None = None,
     threshold: Number = 0.5,
     end_token: EndTokens | None = None,
@@ -70,7 +70,7 @@ def sample(
     )
     used = torch.zeros_like(run.start)
     accepted = torch.zeros_like(run.start, dtype=torch.bool)
-    limit = torch.full_like(used, most).masked_fill(run.start >= run.length, 1)
+    limit = torch.full_like(used, most).masked_fill(run.start >= run.limits, 1)
     while (trying := ~accepted & (used < limit) & ~run.stopped()).any():
         if len(growing := run.within_budget(torch.nonzero(trying & ~run.finished())[:, 0])):
             run.draw(growing)

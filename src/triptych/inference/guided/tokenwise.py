@@ -24,7 +24,13 @@ from triptych.inference.answers import values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_limit, check_choice, check_table, log_threshold
+from triptych.inference.guided.options import (
+    Lengths,
+    as_limit,
+    check_choice,
+    check_table,
+    log_threshold,
+)
 from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 
@@ -40,7 +46,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     accept: Accept = "threshold",
     threshold: Number = 0.5,
     tries: Count | None = None,

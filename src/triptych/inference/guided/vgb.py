@@ -43,7 +43,7 @@ from triptych.inference.answers import check_laws, values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import as_limit, check_choice, check_table
+from triptych.inference.guided.options import Lengths, as_limit, check_choice, check_table
 from triptych.inference.guided.result import Reason, Result
 from triptych.inference.guided.transforms import Transform
 from triptych.inference.guided.visited import VisitedTree
@@ -76,7 +76,7 @@ def sample(
     decoder: Decoder,
     verifier: Verifier,
     *,
-    length: Count,
+    length: Lengths,
     steps: Count,
     returns: Returned = "leaf",
     restarts: Count = 0,
@@ -295,7 +295,7 @@ class _Walk:
         run = self.run
         place, tokens = torch.nonzero(log_probs > -torch.inf, as_tuple=True)
         parents = rows[place]
-        full = run.decoder.lengths[parents] + 1 >= run.length
+        full = run.decoder.lengths[parents] + 1 >= run.limits[run.owner[parents]]
         full = full | is_end(tokens, run.end_token)
         values = torch.full_like(log_probs, -torch.inf, dtype=torch.float64)
         for asked, judge in ((full, self.judge), (~full, run)):

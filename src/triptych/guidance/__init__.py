@@ -1,0 +1,1 @@
+"""Guided generation for people who think in strings: text in, text out."""
