@@ -485,9 +485,9 @@ def test_a_causal_model_is_no_masked_model(folder):
         PretrainedMaskedLM.from_pretrained(folder)
 
 
-def test_without_transformers_the_extra_is_named(monkeypatch, tmp_path):
+def test_without_transformers_the_install_line_is_said(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'triptych\[hf\]'"):
+    with pytest.raises(ModuleNotFoundError, match="pip install 'transformers>=5,<6'"):
         PretrainedMaskedLM.from_pretrained(tmp_path)
 
 

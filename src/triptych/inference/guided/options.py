@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.protocols import Decoder, DecoderValue, Value, Verifier
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -45,11 +46,12 @@ Lengths = Count | Sequence[Count]
 def as_lengths(length: Lengths, start: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """The full length of every row; none is shorter than its prompt."""
     if isinstance(length, Sequence):
-        limits = torch.tensor([as_count("length", each, at_least=0) for each in length])
+        limits = torch.tensor([as_size("length", each, at_least=0) for each in length])
         limits = limits.to(start)
         if limits.shape != start.shape:
             raise UserError(
-                f"length has {len(limits)} numbers; there are {len(start)} rows, and each has one"
+                f"length has {counted(len(limits), 'number')} for {counted(len(start), 'row')}; "
+                "each row has one"
             )
     else:
         limits = torch.full_like(start, as_size("length", length, at_least=0))
