@@ -22,6 +22,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from triptych.core.display import counted
 from triptych.core.validation import (
     EndToken,
     EndTokens,
@@ -142,6 +143,11 @@ class TextRule:
             _prompts=_by_length(prompts or []),
             _errors=deque(maxlen=_KEPT_ERRORS),
         )
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", type(self.function).__name__)
+        after = "" if self.prompts is None else f" after {counted(len(self.prompts), 'prompt')}"
+        return f"TextRule({name}{after})"
 
     @property
     def errors(self) -> list[RuleError]:

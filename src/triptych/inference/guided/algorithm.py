@@ -141,6 +141,10 @@ class Algorithm:
                     "of that name"
                 )
 
+    def __repr__(self) -> str:
+        names = ", ".join(option.name for option in self.options)
+        return f"Algorithm({self.name}: {names or 'no options of its own'})"
+
     def settings(self, given: Mapping[str, Setting] | None = None) -> dict[str, Setting]:
         """All options with their values: those that are given, and else the demonstration's."""
         if given is not None and not isinstance(given, Mapping):
