@@ -15,6 +15,14 @@ def _one_thread():
     assert torch.get_num_threads() == 1
 
 
+@pytest.fixture(autouse=True)
+def _interrupts_as_before():
+    """The program's `main` makes Ctrl-C end the process; the next test must not inherit that."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def pytest_collection_modifyitems(items):
     if torch.cuda.is_available():
         return

@@ -1,5 +1,6 @@
 """Ctrl-C at any moment: one sentence, exit code 130, no process left, a sound store."""
 
+import importlib
 import json
 import os
 import signal
@@ -79,7 +80,7 @@ import json, os, signal, sys, time
 from pathlib import Path
 from triptych.__main__ import main
 from triptych.lab.cli import app as cli
-from triptych.lab.results import judgement, report
+from triptych.lab.results import gathering, report
 from triptych.lab.running.discovery import find_studies
 
 find_studies()
@@ -290,12 +291,17 @@ def test_ctrl_c_in_the_first_moment_of_the_fork_server(ignored):
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         signal.raise_signal(signal.SIGINT)
-        import triptych.lab.running.fork_server
+        import triptych.lab.running.fork_server  # in a process of multiprocessing.forkserver
         print("goes on")
     """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     expected = (0, "goes on\n", "") if ignored else (-signal.SIGINT, "", "")
     assert (done.returncode, done.stdout, done.stderr) == expected
+
+
+def test_in_another_process_importing_the_module_changes_nothing():
+    importlib.import_module("triptych.lab.running.fork_server")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def press():
