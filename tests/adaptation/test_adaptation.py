@@ -79,6 +79,7 @@ def test_distinct_entries_are_those_of_the_authors_seeds(states, distinct):
 
 
 @pytest.mark.parametrize("states", [1, 4, 30])
+@pytest.mark.slow
 def test_entries_are_drawn_with_replacement(states):
     """E distinct = 2H (1 - (1 - 1/2H)^6). The count lies in 1..6, so by Hoeffding the mean of n
     misses by 5 √(log(2/δ) / 2n) with probability at most δ = 1e-9."""
@@ -91,6 +92,7 @@ def test_entries_are_drawn_with_replacement(states):
     assert abs(sum(counts) / n - expected) < 5 * math.sqrt(math.log(2 / 1e-9) / (2 * n))
 
 
+@pytest.mark.slow
 def test_entries_are_standard_normal_at_uniform_places():
     """3000 draws of one entry: Kolmogorov-Smirnov and chi-square, each with p above 1e-6."""
     weights = torch.stack([sparse_weights(3, seed, entries=1) for seed in range(3000)])
@@ -101,6 +103,7 @@ def test_entries_are_standard_normal_at_uniform_places():
     assert scipy.stats.chisquare(places).pvalue > 1e-6
 
 
+@pytest.mark.slow
 def test_degenerate_first_draws_are_the_published_ones(unchecked_shapes):
     """Places first and values after them is the reading of the authors' code under which the
     numbers of degenerate first draws come out, all seven of them."""
@@ -745,6 +748,7 @@ def test_the_witness_put_into_a_tuning_computes_what_no_head_does(seed):
 
 
 @pytest.mark.parametrize("seed", [2, 3])
+@pytest.mark.slow
 def test_near_the_witness_training_ends_all_right(seed):
     """From entries ⅔ and ⅓ in place of 1 and 0, and 30 times the witness' head: a small head has
     small margins, and then cross-entropy asks for something else than right labels."""

@@ -138,6 +138,7 @@ def test_the_library_needs_none_of_the_labs_libraries():
     assert len(done.stdout.splitlines()) == len(files) - len(packages), "each module but the roots"
 
 
+@pytest.mark.slow
 def test_the_blocked_libraries_are_missed_by_the_lab():
     done = imported_without_the_labs_libraries("lab")
     assert "No module named 'rich'" in done.stderr

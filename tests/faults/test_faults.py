@@ -190,6 +190,7 @@ def test_fifty_kills_at_random_moments(tmp_path):
             assert store.rows("toy/slow", SMOKE) == expected
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_process_and_is_taken_up(tmp_path, start):
     """The same with the fork server: the run alone is killed, its workers see that and end."""
     study, options = toy_studies.SLOW, {"units": "8", "sleep_s": "0.3"}

@@ -31,7 +31,7 @@ def rows_of(folder, study=toy_studies.STUDY, scale=SMOKE, **options):
 
 def test_without_ray_the_error_says_what_to_install(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(UserError, match=r"pip install 'triptych\[ray\]'"):
+    with pytest.raises(UserError, match="pip install 'ray>=2.40,<3'"):
         run_study(toy_studies.STUDY, SMOKE, store=store, engine="ray")
     units = store.units("toy/plain", SMOKE)
     assert {unit.status for unit in units} == {"pending"}

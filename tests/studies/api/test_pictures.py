@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from triptych.core.estimates import Estimate, Status
-from triptych.lab.running.workbench import find_studies
+from triptych.lab.running.discovery import find_studies
 from triptych.studies.api.decide import Verdict, above, at_least, decide
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.pictures import HEIGHT, panel_svg, to_html

@@ -252,6 +252,7 @@ OBJECTIVE = masked(words=3, p_m=0.4)
 
 
 @pytest.mark.parametrize("steps", [1, 50, 51])
+@pytest.mark.slow
 def test_losses_in_blocks_are_the_losses_step_by_step(steps):
     recipe = Recipe(steps=steps, batch=4)
     blocks = fit(small_lm(), TRUTH.sample, OBJECTIVE, recipe, TorchRng(0))

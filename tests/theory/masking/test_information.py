@@ -280,6 +280,7 @@ def test_without_looking_there_is_nothing_to_forget(family):
     )
 
 
+@pytest.mark.slow
 def test_the_forgetful_minimiser_is_the_limit_of_training():
     """Where scipy, started elsewhere, finds the minimum of the same loss."""
     from scipy.optimize import minimize
@@ -295,6 +296,7 @@ def test_the_forgetful_minimiser_is_the_limit_of_training():
     assert (found - family.theta).abs().max() > 0.1
 
 
+@pytest.mark.slow
 def test_no_forgetful_minimum_is_a_sentence():
     """Bit 0 is hidden only where it is 1: whoever forgets that is sure of it."""
     free = IsingFamily(Ising.clique_and_free(2, 2, 0.0, 0.0))

@@ -261,6 +261,7 @@ def test_parts_by_a_walk():
         assert bd.components(dynamics) == parts
 
 
+@pytest.mark.slow
 def test_sixteen_thousand_states(unchecked_shapes):
     """Against the closed form for free spins, and a chain without a matrix against a dense one."""
     free = Table.of(Ising.chain(14, 0.0, field=0.3))
