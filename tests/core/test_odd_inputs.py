@@ -132,6 +132,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.generation.Generation.open_rows",
         "inference.generation.Generation.put",
         "inference.generation.Generation.result",
+        "inference.generation.Generation.said",
         "inference.generation.Generation.stop",
         "inference.generation.Generation.take_argmax",
         "inference.generation.Generation.transformed",
