@@ -619,6 +619,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "recipe": RECIPE,
     },
     "verifiers.text.TextRule": lambda: {"function": lambda text: text != "b", "decode": letters},
+    "verifiers.text.TextRule.finished_values": lambda: {"texts": ["a", "b"]},
     "verifiers.brackets.BracketPrefix": lambda: {"pairs": "()"},
     "verifiers.regular.RegexPrefix": lambda: {"pattern": "ab*"},
     "verifiers.python_source.PythonPrefix": lambda: {"mode": "eval"},
