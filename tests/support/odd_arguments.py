@@ -611,6 +611,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "verifiers.probe.Probe.fit": lambda: {"states": STATES, "correct": CORRECT, "recipe": RECIPE},
     "verifiers.probe.Probe.from_state": lambda: {"state": PROBE.state()},
+    "verifiers.probe.held_out": lambda: {"labels": [True, True, False, False], "share": 0.5},
     "verifiers.probe.split_score": lambda: {
         "states": STATES,
         "correct": CORRECT,

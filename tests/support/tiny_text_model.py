@@ -44,3 +44,24 @@ def tiny_lm(seed=0, length=40):
         for parameter in model.parameters():
             parameter += 0.15 * torch.randn(parameter.shape)
     return PretrainedCausalLM(model, tiny_tokenizer())
+
+
+def tiny_classifier(seed=0, labels=1, *, family="llama"):
+    """A sequence classifier with random weights, on the same characters."""
+    sizes = {
+        "vocab_size": len(SPECIAL) + len(LETTERS),
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "num_labels": labels,
+    }
+    kinds = {"llama": transformers.LlamaConfig, "bert": transformers.BertConfig}
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForSequenceClassification.from_config(kinds[family](**sizes))
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape)
+    return model

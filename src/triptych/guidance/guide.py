@@ -42,6 +42,7 @@ from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform, compose, nucleus, temperature, top_k
 from triptych.models.pretrained.causal import PretrainedCausalLM
+from triptych.models.pretrained.causal_cache import as_layer
 
 BATCH = 64
 """Prompts that are completed together where no number is given."""
@@ -276,9 +277,7 @@ def layer_to_read(model: PretrainedCausalLM, verifier: object, layer: Count | No
         check(model)
     if layer is None:
         return own
-    asked = as_count("layer", layer, at_least=None)
-    network = model.model.config.get_text_config(decoder=True)
-    asked = network.num_hidden_layers if asked == -1 else asked
+    asked = as_layer(layer, model.model)
     if own is not None and own != asked:
         raise UserError(
             f"layer is {asked}, and the verifier was trained on layer {own}; leave layer out"
