@@ -12,7 +12,7 @@ from torch import Tensor
 
 from triptych.core.validation import Count, UserError, as_count, as_list
 from triptych.models.pretrained.causal import PretrainedCausalLM
-from triptych.models.pretrained.causal_cache import as_layer
+from triptych.models.pretrained.causal_cache import as_layer, last_logits_only
 
 _TOKENS_AT_ONCE = 2048
 
@@ -38,6 +38,7 @@ def states_of_rows(
             use_cache=False,
             return_dict=True,
             output_hidden_states=True,
+            **last_logits_only(lm.model),
         )
         states = answer.hidden_states[number]
         states = states.to(torch.promote_types(states.dtype, torch.float32))
