@@ -22,6 +22,8 @@ from triptych.inference.guided.transforms import Transform
 from triptych.verifiers.text import TextRule
 
 TextFunction = Callable[..., Any]
+THRESHOLD = 0.5
+"""V from which a finished text is accepted, where the algorithm has no threshold of its own."""
 
 
 class Candidate(NamedTuple):
@@ -42,6 +44,20 @@ class Particle(NamedTuple):
 
     text: str
     log_weight: float
+
+
+class Completion(NamedTuple):
+    """What came out of one prompt; `Guided` says what the columns mean."""
+
+    text: str
+    complete: bool
+    reason: str | None
+    accepted: bool | None
+    score: float | None
+    costs: dict[str, int]
+    candidates: list[Candidate] | None
+    particles: list[Particle] | None
+    log_evidence: float | None
 
 
 class Batch(NamedTuple):
@@ -130,6 +146,38 @@ class Job(NamedTuple):
         while end and tokens[end - 1] in self.ends:
             end -= 1
         return self.decode(tokens[:end])
+
+    def completions(self, batch: Batch) -> list[Completion]:
+        """What came out of each prompt; a function of text is asked about the finished texts."""
+        result, rule = batch.result, batch.rule
+        threshold = float(self.settings.get("threshold", THRESHOLD))
+        texts = [self.text_of(tokens) for tokens in result.completions()]
+        scores: list[float | None] = [None] * len(texts)
+        if rule is not None:
+            scores = [*rule.finished_values(texts, [self.rows[number] for number in batch.numbers])]
+        candidates, particles = self.candidates(batch), self.particles(batch)
+        evidence = getattr(result.info, "log_normaliser", None)
+        columns = ("generator_calls", "generated", "erased", "verifier_calls")
+        found = []
+        for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
+            complete = bool(result.complete[place])
+            accepted = bool(result.accepted[place]) if bool(result.verified[place]) else None
+            if score is not None:
+                accepted = complete and score >= threshold
+            found.append(
+                Completion(
+                    text,
+                    complete,
+                    result.reasons[place],
+                    accepted,
+                    score,
+                    {name: int(getattr(result.costs, name)[place]) for name in columns},
+                    None if candidates is None else candidates[place],
+                    None if particles is None else particles[place],
+                    None if evidence is None else float(evidence[place]),
+                )
+            )
+        return found
 
     def candidates(self, batch: Batch) -> list[list[Candidate]] | None:
         """All candidates of every prompt of a batch, where the algorithm has kept them."""

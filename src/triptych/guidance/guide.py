@@ -11,7 +11,7 @@ the other prompts or on the size of a batch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from triptych.core.display import card, counted, records_table
 from triptych.core.protocols import Verifier
@@ -29,8 +29,8 @@ from triptych.core.validation import (
     check_can,
 )
 from triptych.guidance.batches import (
-    Batch,
     Candidate,
+    Completion,
     Job,
     Particle,
     TextFunction,
@@ -46,8 +46,6 @@ from triptych.models.pretrained.causal_cache import as_layer
 
 BATCH = 64
 """Prompts that are completed together where no number is given."""
-THRESHOLD = 0.5
-"""V from which a finished text is accepted, where the algorithm has no threshold of its own."""
 _SHOWN = 10
 
 _T = TypeVar("_T")
@@ -169,12 +167,11 @@ def guide(
         budget=budget,
         record=as_flag("record", record),
     )
-    threshold = float(settings.get("threshold", THRESHOLD))
-    found: dict[int, _Row] = {}
+    found: dict[int, Completion] = {}
     results: list[Result[Any]] = []
     for part in job.run(at_once):
         results.append(part.result)
-        found |= zip(part.numbers, _rows(job, part, threshold), strict=True)
+        found |= zip(part.numbers, job.completions(part), strict=True)
     made = [found[number] for number in range(len(rows))]
     return Guided(
         prompts=[_shown_prompt(prompt) for prompt in given],
@@ -190,50 +187,6 @@ def guide(
         log_evidence=_all([row.log_evidence for row in made]),
         results=results,
     )
-
-
-class _Row(NamedTuple):
-    text: str
-    complete: bool
-    reason: str | None
-    accepted: bool | None
-    score: float | None
-    costs: dict[str, int]
-    candidates: list[Candidate] | None
-    particles: list[Particle] | None
-    log_evidence: float | None
-
-
-def _rows(job: Job, batch: Batch, threshold: float) -> list[_Row]:
-    """What came out of each prompt; a function of text is asked about the finished texts."""
-    result, rule = batch.result, batch.rule
-    texts = [job.text_of(tokens) for tokens in result.completions()]
-    scores: list[float | None] = [None] * len(texts)
-    if rule is not None:
-        scores = [*rule.finished_values(texts, [job.rows[number] for number in batch.numbers])]
-    candidates, particles = job.candidates(batch), job.particles(batch)
-    evidence = getattr(result.info, "log_normaliser", None)
-    columns = ("generator_calls", "generated", "erased", "verifier_calls")
-    rows = []
-    for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
-        complete = bool(result.complete[place])
-        accepted = bool(result.accepted[place]) if bool(result.verified[place]) else None
-        if score is not None:
-            accepted = complete and score >= threshold
-        rows.append(
-            _Row(
-                text,
-                complete,
-                result.reasons[place],
-                accepted,
-                score,
-                {name: int(getattr(result.costs, name)[place]) for name in columns},
-                None if candidates is None else candidates[place],
-                None if particles is None else particles[place],
-                None if evidence is None else float(evidence[place]),
-            )
-        )
-    return rows
 
 
 def _all(values: list[_T | None]) -> list[_T] | None:

@@ -78,7 +78,7 @@ class PretrainedCausalLM:
         model.eval()
         model.requires_grad_(False)
         if tokenizer is not None:
-            _check_tokenizer(tokenizer, self.vocab_size)
+            check_tokenizer(tokenizer, self.vocab_size)
         self.bos_token = self._bos_token(bos)
         self.length = self._checked_length(length)
         self.end_tokens = _end_tokens(model, tokenizer)
@@ -376,7 +376,7 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
+def check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
     """Added tokens may lie beyond the model's: Gemma's tokenizer has one for images."""
     check_can("tokenizer", tokenizer, "decode", "get_vocab", "get_added_vocab", "__call__")
     added = tokenizer.get_added_vocab()
