@@ -230,6 +230,9 @@ def algorithm_called(algorithm: str | Algorithm, verifier: object) -> Algorithm:
 
 def text_function(verifier: TextFunction | Verifier | None) -> TextFunction | None:
     """The verifier, if it is a function of text."""
+    if isinstance(verifier, type):
+        name = verifier.__name__
+        raise UserError(f"verifier is the class {name}; pass an object of it, {name}(...)")
     if verifier is None or isinstance(verifier, Value | DecoderValue):
         return None
     check_callable("verifier", verifier, "verifier(text)")

@@ -143,7 +143,7 @@ def guide(
     layer        of the hidden states that a verifier of states reads; a probe knows its own
     batch        prompts that are completed together
     """
-    check_can("model", model, "decoder", "encode", "text_of", "end_tokens")
+    check_language_model(model)
     chosen = algorithm_called(algorithm, verifier)
     settings = chosen.settings(options)
     text_function(verifier)  # refuses what is no verifier
@@ -218,6 +218,20 @@ def _tokens(
 def _shown_prompt(prompt: Any) -> str:
     """A text, or what was said last in a conversation."""
     return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+
+
+def check_language_model(model: object) -> None:
+    """Text goes in and comes out; a name or a bare model of transformers must be wrapped first."""
+    if isinstance(model, str):
+        raise UserError(
+            f"model is {model!r}; load it first, PretrainedCausalLM.from_pretrained({model!r})"
+        )
+    if hasattr(model, "generate") and not hasattr(model, "decoder"):
+        raise UserError(
+            f"model is a {type(model).__name__} of transformers; pass it with its tokenizer, "
+            "PretrainedCausalLM(model, tokenizer)"
+        )
+    check_can("model", model, "decoder", "encode", "text_of", "end_tokens", "model")
 
 
 def layer_to_read(model: PretrainedCausalLM, verifier: object, layer: Count | None) -> int | None:

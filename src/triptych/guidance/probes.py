@@ -37,6 +37,7 @@ from triptych.core.validation import (
     check_can,
     shown,
 )
+from triptych.guidance.guide import check_language_model
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import as_layer
 from triptych.models.pretrained.causal_states import states_of_rows
@@ -183,7 +184,7 @@ def train_probe(
     The texts are whole: the model's end token follows each of them. All states come from one pass
     of the model over every text.
     """
-    check_can("model", model, "decoder", "encode", "text_of", "end_tokens", "model")
+    check_language_model(model)
     number, chat = as_layer(layer, model.model), as_flag("chat", chat)
     texts = [
         _read(model, text, name=name, chat=chat, correct=name == "good")
