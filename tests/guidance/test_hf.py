@@ -17,6 +17,7 @@ from triptych.inference.guided.costs import Budget
 from triptych.verifiers.exact import Rule
 from triptych.verifiers.reward import RewardModel
 
+pytestmark = pytest.mark.usefixtures("unchecked_shapes")  # as they are for users, and fast
 LM = tiny_lm()
 MODEL, TOKENIZER = LM.model, LM.tokenizer
 PROMPTS = ["a", "ab", "ba0"]
@@ -243,7 +244,7 @@ def test_what_cannot_be_honoured_is_refused(arguments, sentence):
         MODEL.generate(**given, custom_generate=search)
 
 
-def test_bad_input_gets_a_sentence(unchecked_shapes):
+def test_bad_input_gets_a_sentence():
     other = tiny_tokenizer()
     other.add_tokens(["word"])
     for given, sentence in [
