@@ -336,7 +336,7 @@ def held_out(labels: Targets, share: Number, *, seed: Count = 0) -> Bool[Tensor,
         number = max(1, round(share * len(places)))
         if len(places) <= number:
             raise UserError(
-                f"there are {counted(len(places), f'{word} example')} and {number} would be held "
+                f"labels has {counted(len(places), f'{word} example')} and {number} would be held "
                 "out; give more of them, or a smaller share"
             )
         order = torch.randperm(len(places), generator=generator).to(places.device)
