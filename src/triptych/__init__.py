@@ -16,7 +16,9 @@ Models, which answer the same questions
     PretrainedMaskedLM.
 Guide a language model, text in and text out
     guide(model, prompts, verifier, max_new_tokens=40): the verifier is a function of the text.
-    TextRule makes such a function a verifier of tokens.
+    TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
+    as a verifier, train_probe makes one from good and bad texts. hf has every algorithm as
+    custom_generate of model.generate, and a logits processor.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
     Tuning adapts a model by a head or a soft prompt with a head.
@@ -42,6 +44,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from triptych import hf as hf
     from triptych.adaptation.prompts import Tuning as Tuning
     from triptych.core.axioms import check_sampler as check_sampler
     from triptych.core.axioms import check_structure as check_structure
@@ -51,6 +54,7 @@ if TYPE_CHECKING:
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
     from triptych.guidance.guide import guide as guide
+    from triptych.guidance.probes import train_probe as train_probe
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
     from triptych.inference.guided import ancestral as ancestral
@@ -91,6 +95,7 @@ if TYPE_CHECKING:
     from triptych.training.loop import fit as fit
     from triptych.training.loop import gap_meter as gap_meter
     from triptych.verifiers.exact import Rule as Rule
+    from triptych.verifiers.reward import RewardModel as RewardModel
     from triptych.verifiers.text import TextRule as TextRule
 
 _HOME = {  # module -> what is taken from it
@@ -102,6 +107,7 @@ _HOME = {  # module -> what is taken from it
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
     "guidance.guide": ["guide"],
+    "guidance.probes": ["train_probe"],
     "models.language_models": ["CausalLM", "MaskedLM"],
     "models.pretrained.causal": ["PretrainedCausalLM"],
     "models.pretrained.masked": ["PretrainedMaskedLM"],
@@ -118,9 +124,11 @@ _HOME = {  # module -> what is taken from it
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
     "training.loop": ["Recipe", "fit", "gap_meter"],
     "verifiers.exact": ["Rule"],
+    "verifiers.reward": ["RewardModel"],
     "verifiers.text": ["TextRule"],
 }
 _MODULES = {  # package -> its modules that are names here
+    "": ["hf"],
     "inference.chains": ["gibbs", "parallel"],
     "inference.guided": [
         "ancestral",
@@ -142,7 +150,8 @@ __all__ = sorted([*_MODULE_OF, *_PACKAGE_OF])  # pyright: ignore[reportUnsupport
 
 def __getattr__(name: str) -> Any:
     if name in _PACKAGE_OF:
-        found = importlib.import_module(f"triptych.{_PACKAGE_OF[name]}.{name}")
+        home = filter(None, ("triptych", _PACKAGE_OF[name], name))
+        found = importlib.import_module(".".join(home))
     elif name in _MODULE_OF:
         found = getattr(importlib.import_module(f"triptych.{_MODULE_OF[name]}"), name)
     else:

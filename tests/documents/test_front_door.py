@@ -34,7 +34,7 @@ def test_what_a_type_checker_sees_is_what_there_is():
     assert sorted(name for name in seen if name) == triptych.__all__
     for name, path in seen.items():
         home = (triptych._MODULE_OF | triptych._PACKAGE_OF)[name]
-        assert path == f"triptych.{home}.{name}"
+        assert path == ".".join(filter(None, ("triptych", home, name)))
 
 
 def test_nothing_heavy_is_loaded_before_it_is_used():

@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.tiny_text_model import tiny_classifier, tiny_lm
 from typer.testing import CliRunner
 
 from triptych.core.estimates import Status
+from triptych.inference.guided.algorithm import algorithms
 from triptych.lab.cli.app import app
 from triptych.lab.running.discovery import load_study
 from triptych.lab.running.store import Store
@@ -23,13 +25,37 @@ def test_there_are_tutorials():
     assert "tuning" in {page.stem for page in TUTORIALS}
 
 
+def save_models(folder):
+    """The models of guide-your-model.md: tiny ones with random weights, on printable letters."""
+    letters = [chr(code) for code in range(32, 127)]
+    lm = tiny_lm(length=60, letters=letters)
+    lm.model.save_pretrained(folder / "my-model")
+    lm.tokenizer.save_pretrained(folder / "my-model")
+    tiny_classifier(letters=letters).save_pretrained(folder / "my-reward-model")
+    lm.tokenizer.save_pretrained(folder / "my-reward-model")
+
+
 @each_tutorial
-def test_python_blocks_run_in_order(page):
+def test_python_blocks_run_in_order(page, tmp_path, monkeypatch, request):
+    if "my-model" in page.read_text():
+        request.getfixturevalue("unchecked_shapes")  # the checks take ten times what they check
+        save_models(tmp_path)
+        monkeypatch.chdir(tmp_path)
     namespace = {"__name__": page.stem}
     torch.manual_seed(0)
     blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.M | re.S)
     for block in blocks:
         exec(compile(block, page.name, "exec"), namespace)  # our own text, not a model's
+
+
+def test_the_table_of_algorithms_is_that_of_their_records():
+    page = (DOCS / "guide-your-model.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \|$", page, re.M)
+    rows = {name: (promise.replace("\\|", "|"), when) for name, promise, when in rows}
+    known = algorithms()
+    assert [name for name in rows if name in known] == list(known)
+    assert {name: rows[name][0] for name in known} == {n: a.promise for n, a in known.items()}
+    assert all(rows[name][1] for name in known)
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)

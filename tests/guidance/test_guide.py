@@ -8,7 +8,8 @@ from tests.support.tiny_text_model import END, EOS, tiny_lm
 
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError
-from triptych.guidance.guide import _batches, guide
+from triptych.guidance.batches import batches
+from triptych.guidance.guide import guide
 from triptych.inference.guided import ancestral, backtracking
 from triptych.inference.guided.algorithm import algorithms
 from triptych.inference.guided.costs import Budget
@@ -113,8 +114,8 @@ def test_soft_rules_have_scores_and_a_threshold():
 
 def test_prompts_that_begin_each_other_stand_apart():
     rows = [[1], [1, 2], [1], [3], [1, 2, 3]]
-    assert _batches(rows, 64, apart=True) == [[0, 2, 3], [1], [4]]
-    assert _batches(rows, 2, apart=False) == [[0, 1], [2, 3], [4]]
+    assert batches(rows, 64, apart=True) == [[0, 2, 3], [1], [4]]
+    assert batches(rows, 2, apart=False) == [[0, 1], [2, 3], [4]]
 
 
 def test_transforms_are_those_of_the_library():

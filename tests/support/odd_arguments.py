@@ -611,6 +611,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "verifiers.probe.Probe.fit": lambda: {"states": STATES, "correct": CORRECT, "recipe": RECIPE},
     "verifiers.probe.Probe.from_state": lambda: {"state": PROBE.state()},
+    "verifiers.probe.held_out": lambda: {"labels": [True, True, False, False], "share": 0.5},
     "verifiers.probe.split_score": lambda: {
         "states": STATES,
         "correct": CORRECT,
@@ -619,6 +620,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "recipe": RECIPE,
     },
     "verifiers.text.TextRule": lambda: {"function": lambda text: text != "b", "decode": letters},
+    "verifiers.text.TextRule.finished_values": lambda: {"texts": ["a", "b"]},
     "verifiers.brackets.BracketPrefix": lambda: {"pairs": "()"},
     "verifiers.regular.RegexPrefix": lambda: {"pattern": "ab*"},
     "verifiers.python_source.PythonPrefix": lambda: {"mode": "eval"},

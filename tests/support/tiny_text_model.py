@@ -11,8 +11,8 @@ LETTERS = 'ab01()[]{}:," <>'
 BOS, EOS, END = 1, 2, 3
 
 
-def tiny_tokenizer():
-    vocabulary = {text: i for i, text in enumerate([*SPECIAL, *LETTERS])}
+def tiny_tokenizer(letters=LETTERS):
+    vocabulary = {text: i for i, text in enumerate([*SPECIAL, *letters])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
     tokenizer.decoder = decoders.Fuse()
@@ -24,10 +24,10 @@ def tiny_tokenizer():
     return made
 
 
-def tiny_lm(seed=0, length=40):
+def tiny_lm(seed=0, length=40, letters=LETTERS):
     """Llama with 2 layers; it ends texts with <eos> or <end>."""
     config = transformers.LlamaConfig(
-        vocab_size=len(SPECIAL) + len(LETTERS),
+        vocab_size=len(SPECIAL) + len(letters),
         hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=2,
@@ -43,4 +43,25 @@ def tiny_lm(seed=0, length=40):
         model = transformers.AutoModelForCausalLM.from_config(config)
         for parameter in model.parameters():
             parameter += 0.15 * torch.randn(parameter.shape)
-    return PretrainedCausalLM(model, tiny_tokenizer())
+    return PretrainedCausalLM(model, tiny_tokenizer(letters))
+
+
+def tiny_classifier(seed=0, labels=1, *, family="llama", letters=LETTERS):
+    """A sequence classifier with random weights, on the same characters."""
+    sizes = {
+        "vocab_size": len(SPECIAL) + len(letters),
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 40,
+        "pad_token_id": 0,
+        "num_labels": labels,
+    }
+    kinds = {"llama": transformers.LlamaConfig, "bert": transformers.BertConfig}
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(seed)
+        model = transformers.AutoModelForSequenceClassification.from_config(kinds[family](**sizes))
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape)
+    return model

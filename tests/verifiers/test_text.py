@@ -409,7 +409,51 @@ def test_numbers_of_numpy_are_kept_as_plain_ones():
 
 
 def test_records():
-    assert Reading("a", True) == ("a", True)
+    assert Reading("a", True) == ("a", True, None)
     assert repr(TextRule(BracketPrefix(), letters)) == "TextRule(BracketPrefix)"
     two = TextRule(str.isalpha, letters, prompts=[[0], [1]])
     assert repr(two) == "TextRule(isalpha after 2 prompts)"
+
+
+def test_a_rule_is_told_the_prompt_it_asks_for():
+    seen = []
+
+    def rule(text, prompt):
+        seen.append((text, prompt))
+        return len(text) <= len(prompt)
+
+    decode = letters_of
+    told = TextRule(rule, decode, prompts=[[0], [1, 1]], prompt_texts=["first", "x"])
+    assert told.log_value([[0, 1], [0, 0]]).exp().tolist() == [1, 1]
+    assert told.log_value([[1, 1, 0, 0]]).exp().tolist() == [0]
+    assert seen == [("b", "first"), ("a", "first"), ("aa", "x")]
+    assert told.finished_values(["aa", "aa"], [[0], [1, 1]]) == [1, 0]
+    assert TextRule(rule, decode, start=2).log_value([[0, 1, 1]]).exp().tolist() == [1]
+    assert seen[-1] == ("b", "ab")
+
+
+def letters_of(tokens):
+    return "".join("ab"[token] for token in tokens)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda: True, lambda text, other: True, lambda *, finished: True, lambda prompt: 1]
+)
+def test_a_function_that_takes_no_text_is_refused(function):
+    with pytest.raises(UserError, match="it must take one text, function"):
+        TextRule(function, letters_of)
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ({"prompt_texts": ["a"]}, "1 prompt_texts and no prompts"),
+        ({"prompts": [[0], [1]], "prompt_texts": ["a"]}, "1 prompt_texts and 2 prompts"),
+        ({"prompt_texts": 3}, "prompt_texts is 3"),
+    ],
+)
+def test_prompt_texts_go_with_prompts(more, sentence):
+    with pytest.raises(UserError, match=sentence):
+        TextRule(lambda text: True, letters_of, **more)
+    with pytest.raises(UserError, match="2 texts have 1 prompts"):
+        TextRule(lambda text: True, letters_of).finished_values(["a", "b"], [[0]])

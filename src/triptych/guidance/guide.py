@@ -9,16 +9,12 @@ verifier of token ids. Every prompt draws from a stream of its own, so its text 
 the other prompts or on the size of a batch.
 """
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
+from typing import Any, TypeVar
 
 from triptych.core.display import card, counted, records_table
-from triptych.core.protocols import DecoderValue, Value, Verifier
-from triptych.core.streams import RowStreams
+from triptych.core.protocols import Verifier
 from triptych.core.validation import (
     Count,
     Number,
@@ -30,23 +26,29 @@ from triptych.core.validation import (
     as_probability,
     as_seed,
     as_text,
-    check_callable,
     check_can,
 )
-from triptych.inference.guided.algorithm import Algorithm, algorithms
+from triptych.guidance.batches import (
+    Candidate,
+    Completion,
+    Job,
+    Particle,
+    TextFunction,
+    algorithm_called,
+    text_function,
+)
+from triptych.inference.guided.algorithm import Algorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform, compose, nucleus, temperature, top_k
 from triptych.models.pretrained.causal import PretrainedCausalLM
-from triptych.verifiers.text import TextRule
+from triptych.models.pretrained.causal_cache import as_layer
 
 BATCH = 64
 """Prompts that are completed together where no number is given."""
-THRESHOLD = 0.5
-"""V from which a finished text is accepted, where the algorithm has no threshold of its own."""
 _SHOWN = 10
 
-TextFunction = Callable[..., Any]
+_T = TypeVar("_T")
 Message = Mapping[str, str]
 
 
@@ -62,6 +64,12 @@ class Guided:
     scores       V of the finished text, where the verifier is a function of text; else None
     costs        of each prompt: generator_calls, generated, erased, verifier_calls
     totals       forward passes and seconds, over all batches
+    candidates   where the algorithm chose among whole texts, as best_of_n does: all of them with
+                 their values, for each prompt; else None
+    weights      where it weighed particles: all of them with their log-weights, which are
+                 normalised for each prompt; else None
+    log_evidence   with weights, the logarithm of the estimate of E[V] under the model, for each
+                 prompt: -inf where every particle was refused
     results      what the algorithm returned for each batch: tokens, traces, its `info`
     """
 
@@ -73,6 +81,9 @@ class Guided:
     scores: list[float | None]
     costs: list[dict[str, int]]
     totals: dict[str, int | float]
+    candidates: list[list[Candidate]] | None = field(repr=False)
+    weights: list[list[Particle]] | None = field(repr=False)
+    log_evidence: list[float] | None
     results: list[Result[Any]] = field(repr=False)
 
     def __repr__(self) -> str:
@@ -83,26 +94,22 @@ class Guided:
 
     def _repr_html_(self) -> str:
         """For a notebook: a line for each of the first texts."""
+        several = self.candidates or self.weights
         lines = [
             [
-                prompt,
-                text,
-                "complete" if complete else reason or "",
-                "accepted" if accepted else "",
-                costs["generator_calls"],
+                self.prompts[b],
+                self.texts[b],
+                "complete" if self.complete[b] else self.reasons[b] or "",
+                "accepted" if self.accepted[b] else "",
+                self.costs[b]["generator_calls"],
+                *([] if several is None else [len(several[b])]),
             ]
-            for prompt, text, complete, reason, accepted, costs in zip(
-                self.prompts[:_SHOWN],
-                self.texts[:_SHOWN],
-                self.complete[:_SHOWN],
-                self.reasons[:_SHOWN],
-                self.accepted[:_SHOWN],
-                self.costs[:_SHOWN],
-                strict=True,
-            )
+            for b in range(min(_SHOWN, len(self.texts)))
         ]
         more = len(self.texts) - len(lines)
+        chosen_among = "candidates" if self.candidates is not None else "particles"
         columns = ("prompt", "text", "", "", "generator calls")
+        columns += () if several is None else (chosen_among,)
         return card(repr(self), records_table(columns, lines, f"and {more} more" if more else ""))
 
 
@@ -128,50 +135,46 @@ def guide(
 
     prompts      texts; with chat=True what a user says, or conversations, in the model's template
     verifier     a function of the completion's text that answers True, False or a probability; one
-                 with a parameter `finished` is told when the text is over. Or a verifier of token
-                 ids. None leaves the model alone (algorithm="ancestral").
+                 with a parameter `finished` is told when the text is over, one with a parameter
+                 `prompt` is told the prompt. Or a RewardModel, a probe, or a verifier of token ids.
+                 None leaves the model alone (algorithm="ancestral").
     algorithm    its name or its record; `options` are its own, as quota=4, and have the values of
                  its demonstration where they are not given
-    layer        of the hidden states that a verifier of states reads
+    layer        of the hidden states that a verifier of states reads; a probe knows its own
     batch        prompts that are completed together
     """
-    check_can("model", model, "decoder", "encode", "text_of", "end_tokens")
-    chosen = _algorithm(algorithm, verifier)
+    check_language_model(model)
+    chosen = algorithm_called(algorithm, verifier)
     settings = chosen.settings(options)
+    text_function(verifier)  # refuses what is no verifier
+    reads = layer_to_read(model, verifier, layer)
     limit, seed = as_count("max_new_tokens", max_new_tokens, at_least=1), as_seed(rng, name="rng")
     at_once = as_count("batch", batch, at_least=1)
-    texts, rows = _tokens(model, prompts, as_flag("chat", chat))
+    given, rows = _tokens(model, prompts, as_flag("chat", chat))
     _check_room(model, rows, limit)
-    transform = _transform(temperature, top_p, top_k)
-    threshold = float(settings.get("threshold", THRESHOLD))
-    function = _function(verifier)
-    found: dict[int, _Row] = {}
+    job = Job(
+        rows,
+        given,
+        verifier,
+        chosen,
+        settings,
+        decode=model.text_of,
+        decoder=lambda begun: model.decoder(begun, layer=reads),
+        limit=limit,
+        ends=model.end_tokens,
+        seed=seed,
+        transform=_transform(temperature, top_p, top_k),
+        budget=budget,
+        record=as_flag("record", record),
+    )
+    found: dict[int, Completion] = {}
     results: list[Result[Any]] = []
-    for numbers in _batches(rows, at_once, apart=function is not None):
-        begun = [rows[number] for number in numbers]
-        rule = verifier
-        if function is not None:
-            rule = TextRule(
-                function, model.text_of, prompts=begun, end_token=model.end_tokens or None
-            )
-        decoder = model.decoder(begun, layer=layer)
-        result = chosen.sample(
-            decoder,
-            rule,
-            length=[len(row) + limit for row in begun],
-            end_token=model.end_tokens or None,
-            transform=transform,
-            budget=budget,
-            record=record,
-            rng=RowStreams(seed, torch.tensor(numbers, device=decoder.lengths.device)),
-            **settings,
-        )
-        results.append(result)
-        for place, number in enumerate(numbers):
-            found[number] = _row(model, result, place, function, threshold)
+    for part in job.run(at_once):
+        results.append(part.result)
+        found |= zip(part.numbers, job.completions(part), strict=True)
     made = [found[number] for number in range(len(rows))]
     return Guided(
-        prompts=texts,
+        prompts=[_shown_prompt(prompt) for prompt in given],
         texts=[row.text for row in made],
         accepted=[row.accepted for row in made],
         complete=[row.complete for row in made],
@@ -179,91 +182,74 @@ def guide(
         scores=[row.score for row in made],
         costs=[row.costs for row in made],
         totals=_totals(results),
+        candidates=_all([row.candidates for row in made]),
+        weights=_all([row.particles for row in made]),
+        log_evidence=_all([row.log_evidence for row in made]),
         results=results,
     )
 
 
-@dataclass(frozen=True)
-class _Row:
-    text: str
-    complete: bool
-    reason: str | None
-    accepted: bool | None
-    score: float | None
-    costs: dict[str, int]
-
-
-def _row(
-    model: PretrainedCausalLM,
-    result: Result[Any],
-    place: int,
-    function: TextFunction | None,
-    threshold: float,
-) -> _Row:
-    """What came out of one prompt; a function of text is asked about the finished text."""
-    tokens = list(result.completions()[place])
-    ends = set(model.end_tokens)
-    while tokens and tokens[-1] in ends:
-        tokens.pop()
-    text = model.text_of(tokens)
-    complete, score = bool(result.complete[place]), None
-    accepted = bool(result.accepted[place]) if bool(result.verified[place]) else None
-    if function is not None:
-        score = _score(function, text)
-        accepted = complete and score >= threshold
-    costs = result.costs
-    columns = ("generator_calls", "generated", "erased", "verifier_calls")
-    return _Row(
-        text,
-        complete,
-        result.reasons[place],
-        accepted,
-        score,
-        {name: int(getattr(costs, name)[place]) for name in columns},
-    )
-
-
-def _score(function: TextFunction, text: str) -> float:
-    """V of a finished text."""
-    rule = TextRule(function, lambda tokens: text, length=1)
-    return math.exp(float(rule.log_value(torch.zeros((1, 1), dtype=torch.long))[0]))
-
-
-def _algorithm(algorithm: str | Algorithm, verifier: object) -> Algorithm:
-    if isinstance(algorithm, Algorithm):
-        return algorithm
-    known = algorithms()
-    name = as_text("algorithm", algorithm).replace("-", "_")
-    if name not in known:
-        raise UserError(f"there is no algorithm {algorithm!r}; there are {', '.join(known)}")
-    if verifier is None and name != "ancestral":
-        raise UserError(
-            f"{name} needs a verifier; without one, pass algorithm='ancestral', which samples from "
-            "the model"
-        )
-    return known[name]
-
-
-def _function(verifier: TextFunction | Verifier | None) -> TextFunction | None:
-    """The verifier, if it is a function of text."""
-    if verifier is None or isinstance(verifier, Value | DecoderValue):
-        return None
-    check_callable("verifier", verifier, "verifier(text)")
-    return verifier
+def _all(values: list[_T | None]) -> list[_T] | None:
+    """The values, or None where there are none."""
+    found = [value for value in values if value is not None]
+    return found if len(found) == len(values) else None
 
 
 def _tokens(
     model: PretrainedCausalLM, prompts: Any, chat: bool
-) -> tuple[list[str], list[list[int]]]:
-    """The prompts as texts and as tokens."""
+) -> tuple[list[Any], list[list[int]]]:
+    """The prompts as they were given, and as tokens."""
     given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
     if not given:
         raise UserError("prompts is empty; pass at least one")
-    if not chat:
-        texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]
-        return texts, model.encode(texts)
-    rows = [model.chat(said) for said in given]
-    return [said if isinstance(said, str) else str(said[-1]["content"]) for said in given], rows
+    if chat:
+        return given, [model.chat(said) for said in given]
+    texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]
+    rows = model.encode(texts)
+    for b, row in enumerate(rows):
+        if not row and model.bos_token is None:
+            raise UserError(
+                f"prompts[{b}] is empty, and this model has no BOS token to begin with; write at "
+                "least one character, or make the model with bos=ID"
+            )
+    return texts, rows
+
+
+def _shown_prompt(prompt: Any) -> str:
+    """A text, or what was said last in a conversation."""
+    return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
+
+
+def check_language_model(model: object) -> None:
+    """Text goes in and comes out; a name or a bare model of transformers must be wrapped first."""
+    if isinstance(model, str):
+        raise UserError(
+            f"model is {model!r}; load it first, PretrainedCausalLM.from_pretrained({model!r})"
+        )
+    if hasattr(model, "generate") and not hasattr(model, "decoder"):
+        raise UserError(
+            f"model is a {type(model).__name__} of transformers; pass it with its tokenizer, "
+            "PretrainedCausalLM(model, tokenizer)"
+        )
+    check_can("model", model, "decoder", "encode", "text_of", "end_tokens", "model")
+
+
+def layer_to_read(model: PretrainedCausalLM, verifier: object, layer: Count | None) -> int | None:
+    """The layer whose states the verifier reads: its own, if it has one."""
+    own = getattr(verifier, "layer", None)
+    if isinstance(own, bool) or not isinstance(own, int):
+        own = None
+    check = getattr(verifier, "check_model", None)
+    if callable(check):
+        check(model)
+    if layer is None:
+        return own
+    asked = as_layer(layer, model.model)
+    if own is not None and own != asked:
+        raise UserError(
+            f"layer is {asked}, and the verifier was trained on layer {own}; leave layer out"
+        )
+    return asked
 
 
 def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) -> None:
@@ -287,31 +273,6 @@ def _transform(heat: Number, share: Number, most: Count) -> Transform | None:
     if share < 1:
         parts.append(nucleus(share))
     return compose(*parts) if parts else None
-
-
-def _batches(rows: list[list[int]], at_once: int, *, apart: bool) -> list[list[int]]:
-    """The numbers of the prompts of every batch, in order.
-
-    A rule on text finds a row's prompt by its beginning. So with `apart` no prompt of a batch is
-    the beginning of another one there.
-    """
-    batches: list[list[int]] = []
-    for number, row in enumerate(rows):
-        for members in batches:
-            if len(members) < at_once and not (
-                apart and any(_begins(row, rows[other]) for other in members)
-            ):
-                members.append(number)
-                break
-        else:
-            batches.append([number])
-    return batches
-
-
-def _begins(one: list[int], other: list[int]) -> bool:
-    """One of two different rows is the beginning of the other."""
-    short = min(len(one), len(other))
-    return len(one) != len(other) and one[:short] == other[:short]
 
 
 def _totals(results: Sequence[Result[Any]]) -> dict[str, int | float]:

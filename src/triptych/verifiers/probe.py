@@ -35,6 +35,7 @@ from triptych.core.validation import (
     as_integers,
     as_list,
     as_number,
+    as_probability,
     as_size,
     set_fields,
 )
@@ -317,6 +318,30 @@ def split_score(
         )
         scores.append(probe.score(states[unseen], labels[unseen]))
     return torch.tensor(scores, dtype=torch.float64)
+
+
+def held_out(labels: Targets, share: Number, *, seed: Count = 0) -> Bool[Tensor, " batch"]:
+    """Which examples to leave out of training: a share of each class, at least one, at random.
+
+    Worked value: of 10 correct and 5 wrong examples, a share of 0.2 leaves out 2 and 1.
+    """
+    kinds = as_labels(labels, "labels") >= 0.5
+    share, seed = as_probability("share", share, strictly=True), _as_seed(seed)
+    if kinds.ndim != 1:
+        raise UserError(f"labels has shape {tuple(kinds.shape)}; it must be a list of labels")
+    generator = torch.Generator().manual_seed(seed)
+    chosen = torch.zeros_like(kinds)
+    for kind, word in ((True, "correct"), (False, "wrong")):
+        places = torch.nonzero(kinds == kind)[:, 0]
+        number = max(1, round(share * len(places)))
+        if len(places) <= number:
+            raise UserError(
+                f"labels has {counted(len(places), f'{word} example')} and {number} would be held "
+                "out; give more of them, or a smaller share"
+            )
+        order = torch.randperm(len(places), generator=generator).to(places.device)
+        chosen[places[order[:number]]] = True
+    return chosen
 
 
 def _initial_layers(

@@ -2,8 +2,9 @@
 
 A *text rule* is a plain function, `rule(text) -> bool | float`: can this text still become right?
 A float is a probability. A rule that has a parameter `finished` is told whether the text is over,
-and answers then whether it is right; `verifiers.text_rules` has ready ones. `TextRule` puts a rule
-between token ids and text, so that every algorithm of guided generation can use it.
+and answers then whether it is right; one that has a parameter `prompt` is told what the text
+continues. `verifiers.text_rules` has ready ones. `TextRule` puts a rule between token ids and text,
+so that every algorithm of guided generation can use it.
 """
 
 import inspect
@@ -33,6 +34,7 @@ from triptych.core.validation import (
     as_integers,
     as_list,
     as_number,
+    as_text,
     check_callable,
     set_fields,
     shown,
@@ -47,10 +49,14 @@ _HALF_CHARACTER = 3  # bytes at most that a character of UTF-8 can have begun wi
 
 
 class Reading(NamedTuple):
-    """A text that a rule is asked about, and whether it is over."""
+    """A text that a rule is asked about, and whether it is over.
+
+    prompt   the tokens that it continues, where the rule is told; else None
+    """
 
     text: str
     finished: bool
+    prompt: tuple[int, ...] | None = None
 
 
 class RuleError(NamedTuple):
@@ -64,17 +70,21 @@ class RuleError(NamedTuple):
 class TextRule:
     """log V of a row is the log of what a function answers to the row's completion, as text.
 
-    function    function(text), or function(text, finished=...): True, False or a probability
+    function    function(text), or function(text, finished=..., prompt=...) with either or both of
+                these: it answers True, False or a probability
     decode      function of a list of token ids, or an object with such a method `decode`, as the
                 tokenizers of Hugging Face are; it gets the completion alone, without the prompt
     start       tokens of the prompt, the same for all rows
     prompts     or the prompts themselves, as lists of token ids: a row belongs to the one that it
                 begins with. No prompt may be the beginning of another one, because a row could
                 then belong to either; make one TextRule per prompt then.
+    prompt_texts   what a function with a parameter `prompt` is told, one for each of `prompts`;
+                where they are not given, it is told the decoded prompt
     length      a row of so many tokens is finished, prompt included
     end_token   a row is finished by it, or by one of several; what stands from there on is not
                 read
-    batched     the function takes a list of texts (and a list for `finished`), and answers a list
+    batched     the function takes a list of texts (and lists for `finished` and `prompt`), and
+                answers a list
     threads     so many calls at once, for a function that waits
     timeout     seconds per call. A call that takes longer is a refusal, and its reason is in
                 `errors`; its thread cannot be stopped and runs on until the function returns.
@@ -95,15 +105,17 @@ class TextRule:
     _: KW_ONLY
     start: int = 0
     prompts: Sequence[Any] | None = None
+    prompt_texts: Sequence[Any] | None = None
     length: int | None = None
     end_token: EndTokens | None = None
     batched: bool = False
     threads: int = 1
     timeout: float | None = None
     on_error: Literal["raise", "reject"] = "raise"
-    _told: bool = field(init=False, repr=False)
+    _told: frozenset[str] = field(init=False, repr=False)
     _ends: frozenset[int] = field(init=False, repr=False)
     _prompts: dict[int, set[tuple[int, ...]]] = field(init=False, repr=False)
+    _asked_of: dict[tuple[int, ...], Any] = field(init=False, repr=False)
     _known: dict[Reading, float] = field(init=False, repr=False, default_factory=dict)
     _errors: deque[RuleError] = field(init=False, repr=False)
     _hanging: list[Thread] = field(init=False, repr=False, default_factory=list)
@@ -118,6 +130,7 @@ class TextRule:
         start, prompts = as_count("start", self.start), _as_prompts(self.prompts)
         if start and prompts is not None:
             raise UserError(f"start is {start} and prompts are given; pass one of them")
+        asked_of = _as_prompt_texts(self.prompt_texts, prompts)
         length, end_token = as_ends(self.length, self.end_token)
         batched = as_flag("batched", self.batched)
         threads = as_count("threads", self.threads, at_least=1, at_most=MAX_THREADS)
@@ -138,9 +151,10 @@ class TextRule:
             batched=batched,
             threads=threads,
             timeout=timeout,
-            _told=_takes_finished(self.function),
+            _told=_check_parameters(self.function),
             _ends=frozenset(_as_several(end_token)),
             _prompts=_by_length(prompts or []),
+            _asked_of=asked_of,
             _errors=deque(maxlen=_KEPT_ERRORS),
         )
 
@@ -156,38 +170,60 @@ class TextRule:
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         prefix = as_integers("prefix", prefix, dimensions=2)
-        readings = [self._read(row) for row in prefix.tolist()]
+        values = self._values([self._read(row) for row in prefix.tolist()])
+        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
+
+    def finished_values(
+        self, texts: Sequence[str], prompts: Sequence[Sequence[int]] | None = None
+    ) -> list[float]:
+        """V of whole texts, without their prompts; `prompts` has the tokens of each one's."""
+        texts = [as_text("a text", text) for text in as_list("texts", texts, "texts")]
+        rows = [None] * len(texts) if prompts is None else as_list("prompts", prompts, "prompts")
+        if len(rows) != len(texts):
+            raise UserError(f"{len(texts)} texts have {len(rows)} prompts; each needs one")
+        if "prompt" not in self._told:
+            return self._values([Reading(text, True) for text in texts])
+        begun = [_as_prompt(() if row is None else row) for row in rows]
+        return self._values([Reading(t, True, b) for t, b in zip(texts, begun, strict=True)])
+
+    def _values(self, readings: list[Reading]) -> list[float]:
         asked = [reading for reading in dict.fromkeys(readings) if reading not in self._known]
         answers = {reading: self._known[reading] for reading in readings if reading in self._known}
         answers |= self._answers(asked)
         values = [answers[reading] for reading in readings]
         while len(self._known) > _REMEMBERED:
             self._known.pop(next(iter(self._known)))
-        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
+        return values
 
     # ------------------------------------------------------------------ from tokens to text
 
     def _read(self, row: list[int]) -> Reading:
         """The text of a row's completion."""
-        completion = row[self._start_of(row) :]
+        start = self._start_of(row)
+        completion = row[start:]
+        prompt = tuple(row[:start]) if "prompt" in self._told else None
         finished = self.length is not None and len(row) >= self.length
         ends = [i for i, token in enumerate(completion) if token in self._ends]
         if ends:
             completion, finished = completion[: ends[0]], True
+        text = self._text_of(completion)
+        return Reading(text if finished else _whole_characters(text), finished, prompt)
+
+    def _text_of(self, tokens: list[int]) -> str:
         decode = getattr(self.decode, "decode", self.decode)
         try:
-            text = decode(list(completion))
+            text = decode(list(tokens))
         except Exception as error:
             raise UserError(
-                f"decode failed with {_told(error)} on the tokens {shown(completion)}; it must "
+                f"decode failed with {_told(error)} on the tokens {shown(tokens)}; it must "
                 "answer their text"
             ) from error
         if not isinstance(text, str):
             raise UserError(
-                f"decode answered {shown(text)} to the tokens {shown(completion)}; it must answer "
+                f"decode answered {shown(text)} to the tokens {shown(tokens)}; it must answer "
                 "a string"
             )
-        return Reading(text if finished else _whole_characters(text), finished)
+        return text
 
     def _start_of(self, row: list[int]) -> int:
         """Where a row's completion begins."""
@@ -221,8 +257,22 @@ class TextRule:
         self._known.update(answers)
         return answers
 
-    def _call(self, text: Any, finished: Any) -> Any:
-        return self.function(text, finished=finished) if self._told else self.function(text)
+    def _call(self, text: Any, finished: Any, prompt: Any) -> Any:
+        """The function's answer to a text, or to a list of them with lists for the others."""
+        said: dict[str, Any] = {}
+        if "finished" in self._told:
+            said["finished"] = finished
+        if "prompt" in self._told:
+            said["prompt"] = (
+                [*map(self._prompt_of, prompt)] if self.batched else self._prompt_of(prompt)
+            )
+        return self.function(text, **said)
+
+    def _prompt_of(self, tokens: tuple[int, ...]) -> Any:
+        """What the function is told of a prompt."""
+        if tokens not in self._asked_of:
+            self._asked_of[tokens] = self._text_of(list(tokens))
+        return self._asked_of[tokens]
 
     def _ask(self, reading: Reading) -> float:
         try:
@@ -242,9 +292,9 @@ class TextRule:
         return 0.0
 
     def _ask_together(self, readings: list[Reading]) -> dict[Reading, float]:
-        texts, finished = [r.text for r in readings], [r.finished for r in readings]
+        texts, finished, prompts = (list(part) for part in zip(*readings, strict=True))
         try:
-            answers = self._call(texts, finished)
+            answers = self._call(texts, finished, prompts)
         except Exception as error:
             return {reading: self._failed(reading, error) for reading in readings}
         if isinstance(answers, Tensor | np.ndarray):
@@ -338,10 +388,7 @@ def _as_prompts(prompts: Sequence[Any] | None) -> list[tuple[int, ...]] | None:
     rows = as_list("prompts", prompts, "prompts, each a list of token ids")
     if not rows:
         raise UserError("prompts is []; it must hold at least one prompt")
-    read = [
-        tuple(as_count("a token of prompts", token) for token in as_list("prompts", row, "lists"))
-        for row in rows
-    ]
+    read = [_as_prompt(row) for row in rows]
     ordered = sorted(set(read))
     for one, other in itertools.pairwise(ordered):  # what begins with one follows it
         if other[: len(one)] == one:
@@ -351,6 +398,24 @@ def _as_prompts(prompts: Sequence[Any] | None) -> list[tuple[int, ...]] | None:
                 "with start=..."
             )
     return read
+
+
+def _as_prompt(row: Any) -> tuple[int, ...]:
+    tokens = as_list("prompts", row, "lists")
+    return tuple(as_count("a token of prompts", token) for token in tokens)
+
+
+def _as_prompt_texts(
+    texts: Sequence[Any] | None, prompts: list[tuple[int, ...]] | None
+) -> dict[tuple[int, ...], Any]:
+    """What a function is told of each prompt, by the prompt's tokens; of equal ones the first."""
+    if texts is None:
+        return {}
+    given = as_list("prompt_texts", texts, "texts")
+    if prompts is None or len(given) != len(prompts):
+        number = "no" if prompts is None else len(prompts)
+        raise UserError(f"{len(given)} prompt_texts and {number} prompts are given; each needs one")
+    return dict(reversed([*zip(prompts, given, strict=True)]))
 
 
 def _by_length(prompts: list[tuple[int, ...]]) -> dict[int, set[tuple[int, ...]]]:
@@ -364,16 +429,26 @@ def _as_several(end_token: EndToken | None) -> tuple[int, ...]:
     return (end_token,) if isinstance(end_token, int) else end_token
 
 
-def _takes_finished(function: Callable[..., Any]) -> bool:
-    """The function has a parameter `finished`."""
+def _check_parameters(function: Callable[..., Any]) -> frozenset[str]:
+    """What the function is told besides the text; one that does not take a text is refused."""
     try:
-        parameter = inspect.signature(function).parameters.get("finished")
+        signature = inspect.signature(function)
     except (TypeError, ValueError):  # some functions written in C have no signature
-        return False
-    return parameter is not None and parameter.kind in (
-        inspect.Parameter.POSITIONAL_OR_KEYWORD,
-        inspect.Parameter.KEYWORD_ONLY,
+        return frozenset()
+    told = frozenset(
+        name
+        for name, parameter in signature.parameters.items()
+        if name in ("finished", "prompt")
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     )
+    try:
+        signature.bind("", **dict.fromkeys(told))
+    except TypeError:
+        raise UserError(
+            f"function has the parameters {signature}; it must take one text, function(text), and "
+            "besides at most `finished` and `prompt` are given to it"
+        ) from None
+    return told
 
 
 def _whole_characters(text: str) -> str:

@@ -26,6 +26,13 @@ class FromDecoder:
         return torch.cat(values).log()
 
 
+def strings_of(several, row):
+    """The strings of one row, with what stands beside each."""
+    numbers = several[2][row].tolist()
+    pairs = zip(several.tokens[row].tolist(), several.lengths[row].tolist(), strict=True)
+    return [(x[:t], pytest.approx(v)) for (x, t), v in zip(pairs, numbers, strict=True)]
+
+
 PROMPTS = [[], [0, 1], [2], [1, 1, 0, 2, 0], [2, 0, 1, 1], [2]]
 
 
@@ -50,8 +57,11 @@ def test_a_row_in_a_batch_does_what_it_does_alone(name, verifier):
             assert together.accepted[row] == alone.accepted[0]
             assert together.reasons[row] == alone.reasons[0]
             for key, value in (alone.info._asdict() if alone.info else {}).items():
-                if key != "visited":  # of all rows together
-                    seen = getattr(together.info, key)[row]
+                seen = getattr(together.info, key)
+                if key in ("candidates", "particles"):
+                    assert strings_of(seen, row) == strings_of(value, 0)
+                elif key != "visited":  # of all rows together
+                    seen = seen[row]
                     torch.testing.assert_close(seen, value[0], rtol=1e-12, atol=0)
             events = [event._replace(row=0) for event in together.trace if event.row == row]
             assert events == list(alone.trace)

@@ -97,7 +97,9 @@ def positions_of(hidden: Hidden) -> Int[Tensor, "rows k"]:
     hidden = _as_rows("hidden", hidden, "True where a token is not shown")
     sizes = hidden.sum(-1)
     if len(hidden) and not (sizes == sizes[0]).all():
-        raise UserError("the rows hide different numbers of positions; ask for each size apart")
+        raise UserError(
+            "the rows of hidden hide different numbers of positions; ask for each size apart"
+        )
     return torch.nonzero(hidden)[:, 1].reshape(len(hidden), int(sizes[0]) if len(hidden) else 0)
 
 

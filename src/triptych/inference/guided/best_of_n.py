@@ -25,16 +25,19 @@ from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths, as_copies, check_table
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Candidates, Result
 from triptych.inference.guided.transforms import Transform
 
 _MOST_TERMS = 2**16  # the law of the best of n is a sum of n
 
 
 class Info(NamedTuple):
-    """log_value   of what each row kept; -inf says that all n were refused, or the row stopped"""
+    """log_value    of what each row kept; -inf says that all n were refused, or the row stopped
+    candidates   all n of each row, with their values
+    """
 
     log_value: Float[Tensor, " batch"]
+    candidates: Candidates
 
 
 def sample(
@@ -74,9 +77,10 @@ def sample(
     groups = candidates.every_row().reshape(-1, n)
     done = torch.nonzero(~run.stopped())[:, 0]
     best, values = keep_best(candidates, groups[done])
+    every = _all_candidates(candidates, groups, done)
     run.adopt(candidates, groups[:, 0].index_copy(0, done, best), done, values)
     kept = torch.full((run.batch,), -torch.inf, dtype=values.dtype, device=values.device)
-    return run.result(Info(kept.index_copy(0, done, values)))
+    return run.result(Info(kept.index_copy(0, done, values), every))
 
 
 ALGORITHM = Algorithm(
@@ -101,6 +105,16 @@ def branch(run: Generation, copies: Int[Tensor, " copies"]) -> Generation:
         place = (unfinished.cumsum(0) - 1)[copies[growing]]
         fork.put(fork.choose(laws[place], growing), growing, "draw")
     return fork
+
+
+def _all_candidates(
+    candidates: Generation, groups: Int[Tensor, "rows n"], done: Int[Tensor, " done"]
+) -> Candidates:
+    """What the rows chose among; the verifier was asked about those of the rows in `done`."""
+    tokens, lengths = candidates.decoder.tokens, candidates.decoder.lengths
+    log_values = torch.full_like(groups, -torch.inf, dtype=torch.float64)
+    log_values[done] = candidates.said(groups[done])
+    return Candidates(tokens[groups], lengths[groups], log_values)
 
 
 def values_of_full_prompts(run: Generation) -> Float[Tensor, " batch"]:

@@ -255,6 +255,10 @@ class Generation:
         if self.verifier is not None:
             self._said[rows] = log_values
 
+    def said(self, rows: Int[Tensor, "..."]) -> Float[Tensor, "..."]:
+        """log V of rows as the verifier said it last; 0 without a verifier, nan if nobody asked."""
+        return self._said[rows] if self.verifier is not None else torch.zeros_like(self._said)[rows]
+
     def child_log_values(
         self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]
     ) -> Float[Tensor, " pairs"]:

@@ -43,7 +43,7 @@ from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths, as_copies, end_set, path_counter
-from triptych.inference.guided.result import Reason, Result
+from triptych.inference.guided.result import Particles, Reason, Result
 from triptych.inference.guided.transforms import Transform
 
 _Text = tuple[int, ...]
@@ -55,11 +55,13 @@ class Info(NamedTuple):
     """died             rows whose particles all have weight 0
     log_normaliser   the logarithm of the mean weight of each row
     smallest_ess     the effective sample size of each row at its lowest
+    particles        all n of each row, with their weights
     """
 
     died: Bool[Tensor, " batch"]
     log_normaliser: Float[Tensor, " batch"]
     smallest_ess: Float[Tensor, " batch"]
+    particles: Particles
 
 
 def sample(
@@ -118,9 +120,12 @@ def sample(
             cloud.draw(drawn)
     log_normaliser = log_weights.logsumexp(-1) - math.log(n)
     died = torch.isneginf(log_normaliser)
+    places = cloud.every_row().reshape(-1, n)
+    tokens, lengths = cloud.decoder.tokens, cloud.decoder.lengths
+    every = Particles(tokens[places], lengths[places], log_weights)
     _pick(run, cloud, log_weights, values, died)
     run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
-    return run.result(Info(died, log_normaliser, smallest))
+    return run.result(Info(died, log_normaliser, smallest, every))
 
 
 ALGORITHM = Algorithm(

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.display import card, counted, facts_table, records_table
@@ -49,6 +49,30 @@ class Event(NamedTuple):
     generator_calls: int
     verifier_calls: int
     prompt: int
+
+
+class Candidates(NamedTuple):
+    """All strings that an algorithm chose among, n for each row of the batch.
+
+    tokens, lengths   prompt and completion of each, -1 beyond its end
+    log_values        log V of each; -inf too where the row stopped before the verifier was asked
+    """
+
+    tokens: Int[Tensor, "batch n t"]
+    lengths: Int[Tensor, "batch n"]
+    log_values: Float[Tensor, "batch n"]
+
+
+class Particles(NamedTuple):
+    """All particles of each row of the batch, as they stood when one of them was drawn.
+
+    tokens, lengths   prompt and completion of each, -1 beyond its end
+    log_weights       log w of each, not normalised; their mean estimates the evidence
+    """
+
+    tokens: Int[Tensor, "batch n t"]
+    lengths: Int[Tensor, "batch n"]
+    log_weights: Float[Tensor, "batch n"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,10 +78,11 @@ class PretrainedCausalLM:
         model.eval()
         model.requires_grad_(False)
         if tokenizer is not None:
-            _check_tokenizer(tokenizer, self.vocab_size)
+            check_tokenizer(tokenizer, self.vocab_size)
         self.bos_token = self._bos_token(bos)
         self.length = self._checked_length(length)
         self.end_tokens = _end_tokens(model, tokenizer)
+        self._check_that_nothing_looks_ahead()
         self._check_that_the_cache_is_exact()
 
     @classmethod
@@ -318,6 +319,30 @@ class PretrainedCausalLM:
         return row
 
     @torch.no_grad()
+    def _check_that_nothing_looks_ahead(self) -> None:
+        """What a model says at one token must not depend on a later one; an encoder's does."""
+        if self.length < 3:
+            return
+        a, b, c, d = (self.vocab_size * share // 5 for share in range(1, 5))
+        rows = torch.tensor([[a, b, c], [a, b, d]], device=self.device)
+        try:
+            answer = self.model(
+                input_ids=rows,
+                attention_mask=torch.ones_like(rows),
+                use_cache=False,
+                return_dict=True,
+            )
+        except _WHAT_MODELS_RAISE:
+            return  # the next check says what is wrong
+        one, other = answer.logits[:, :2].double().log_softmax(-1)
+        limit = float(one.abs().max().clamp(min=1)) * torch.finfo(self.dtype).eps ** 0.75
+        if not float((one - other).abs().max()) <= limit:
+            raise UserError(
+                f"{type(self.model).__name__} looks at later tokens, as an encoder does; pass a "
+                "causal language model, such as GPT-2 or Llama"
+            )
+
+    @torch.no_grad()
     def _check_that_the_cache_is_exact(self) -> None:
         """Rows of different lengths, one rolled back, answer as whole prefixes do.
 
@@ -376,7 +401,7 @@ def _check_model(model: Any) -> None:
         )
 
 
-def _check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
+def check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
     """Added tokens may lie beyond the model's: Gemma's tokenizer has one for images."""
     check_can("tokenizer", tokenizer, "decode", "get_vocab", "get_added_vocab", "__call__")
     added = tokenizer.get_added_vocab()

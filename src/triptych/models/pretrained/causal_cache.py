@@ -51,7 +51,7 @@ class PretrainedDecoder(Prefixes):
         layer: Count | None = None,
     ) -> None:
         super().__init__(len(prompts), vocab_size, length, model.device)
-        self.layer = None if layer is None else _as_layer(layer, model)
+        self.layer = None if layer is None else as_layer(layer, model)
         self._model, self._start = model, start_token
         self._windows = attention_windows(model)
         self._cache = _SlotCache(len(_layer_kinds(model)), len(prompts))
@@ -422,7 +422,8 @@ def _layer_kinds(model: Any) -> list[str]:
     return ["full_attention"] * config.num_hidden_layers
 
 
-def _as_layer(layer: Count, model: Any) -> int:
+def as_layer(layer: Count, model: Any) -> int:
+    """The number of a layer: 0 the embedding, l the output of the l-th block, -1 the last."""
     layer = as_count("layer", layer, at_least=None)
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     if not -1 <= layer <= layers:

@@ -43,7 +43,6 @@ def load_causal(
         both: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=precision, output_loading_info=True, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(name, **options)
     except ValueError as error:
         raise UserError(
             f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}"
@@ -56,7 +55,14 @@ def load_causal(
         ) from error
     model, loaded = both
     _check_weights(shown_name, loaded)
-    return model, tokenizer
+    try:
+        return model, AutoTokenizer.from_pretrained(name, **options)
+    except Exception as error:  # it raises many classes for one thing
+        raise UserError(
+            f"{shown_name!r} has a model, and no tokenizer that transformers can load: "
+            f"{_short(error)} Save it there with tokenizer.save_pretrained, or load both yourself "
+            "and pass PretrainedCausalLM(model, tokenizer)"
+        ) from error
 
 
 def as_dtype(dtype: torch.dtype | str) -> torch.dtype:

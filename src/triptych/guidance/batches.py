@@ -1,0 +1,268 @@
+"""Prompts through an algorithm, some at a time, and what comes out of each as text.
+
+Every prompt draws from a stream of its own, named by the seed and the prompt's number, so what it
+gets does not depend on the other prompts or on the size of a batch.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from triptych.core.logspace import log_normalise
+from triptych.core.protocols import Decoder, DecoderValue, Value, Verifier
+from triptych.core.streams import RowStreams
+from triptych.core.validation import UserError, as_text, check_callable
+from triptych.inference.guided.algorithm import Algorithm, Setting, algorithms
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.result import Candidates, Particles, Result, VerifierError
+from triptych.inference.guided.transforms import Transform
+from triptych.verifiers.text import TextRule
+
+TextFunction = Callable[..., Any]
+THRESHOLD = 0.5
+"""V from which a finished text is accepted, where the algorithm has no threshold of its own."""
+
+
+class Candidate(NamedTuple):
+    """A completion that an algorithm could have kept.
+
+    value   V of it, as the algorithm heard it; 0 where the verifier was not asked
+    """
+
+    text: str
+    value: float
+
+
+class Particle(NamedTuple):
+    """A completion with its share of the weight of all particles of its prompt.
+
+    log_weight   the weights of a prompt sum to 1; -inf for every particle if all were refused
+    """
+
+    text: str
+    log_weight: float
+
+
+class Completion(NamedTuple):
+    """What came out of one prompt; `Guided` says what the columns mean."""
+
+    text: str
+    complete: bool
+    reason: str | None
+    accepted: bool | None
+    score: float | None
+    costs: dict[str, int]
+    candidates: list[Candidate] | None
+    particles: list[Particle] | None
+    log_evidence: float | None
+
+
+class Batch(NamedTuple):
+    """Prompts that ran together.
+
+    numbers   of the prompts
+    result    what the algorithm returned, a row for each
+    rule      the verifier between tokens and text, if it is a function of text
+    """
+
+    numbers: list[int]
+    result: Result[Any]
+    rule: TextRule | None
+
+
+class Job(NamedTuple):
+    """What all batches share; `rows` are the prompts as tokens.
+
+    prompt_texts   what a verifier with a parameter `prompt` is told, one for each row
+    decode         the text of a list of tokens
+    decoder        a decoder that stands at some prompts
+    limit          tokens at most after a prompt
+    ends           the tokens that end a text
+    first          number of the first row; it names the stream that the row draws from
+    """
+
+    rows: list[list[int]]
+    prompt_texts: list[Any]
+    verifier: TextFunction | Verifier | None
+    algorithm: Algorithm
+    settings: Mapping[str, Setting]
+    decode: Callable[[Sequence[int]], str]
+    decoder: Callable[[list[list[int]]], Decoder]
+    limit: int
+    ends: tuple[int, ...]
+    seed: int
+    first: int = 0
+    transform: Transform | None = None
+    budget: Budget | None = None
+    record: bool = False
+
+    def run(self, at_once: int) -> Iterator[Batch]:
+        """Every prompt, `at_once` together."""
+        function = text_function(self.verifier)
+        for numbers in batches(self.rows, at_once, apart=function is not None):
+            begun = [self.rows[number] for number in numbers]
+            rule = None if function is None else self._rule(function, numbers)
+            yield Batch(numbers, self._sample(numbers, begun, rule), rule)
+
+    def _rule(self, function: TextFunction, numbers: list[int]) -> TextRule:
+        return TextRule(
+            function,
+            self.decode,
+            prompts=[self.rows[number] for number in numbers],
+            prompt_texts=[self.prompt_texts[number] for number in numbers],
+            end_token=self.ends or None,
+            batched=getattr(function, "batched", False) is True,
+        )
+
+    def _sample(
+        self, numbers: list[int], begun: list[list[int]], rule: TextRule | None
+    ) -> Result[Any]:
+        decoder = self.decoder(begun)
+        streams = torch.tensor(numbers, device=decoder.lengths.device) + self.first
+        try:
+            return self.algorithm.sample(
+                decoder,
+                self.verifier if rule is None else rule,
+                length=[len(row) + self.limit for row in begun],
+                end_token=self.ends or None,
+                transform=self.transform,
+                budget=self.budget,
+                record=self.record,
+                rng=RowStreams(self.seed, streams),
+                **self.settings,
+            )
+        except VerifierError as error:  # which keeps what there was so far
+            reason = error.__cause__
+            raise UserError(str(reason if isinstance(reason, UserError) else error)) from error
+
+    # ------------------------------------------------------------------ from tokens to text
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """The text of a completion, without the token that ended it."""
+        end = len(tokens)
+        while end and tokens[end - 1] in self.ends:
+            end -= 1
+        return self.decode(tokens[:end])
+
+    def completions(self, batch: Batch) -> list[Completion]:
+        """What came out of each prompt; a function of text is asked about the finished texts."""
+        result, rule = batch.result, batch.rule
+        threshold = float(self.settings.get("threshold", THRESHOLD))
+        texts = [self.text_of(tokens) for tokens in result.completions()]
+        scores: list[float | None] = [None] * len(texts)
+        if rule is not None:
+            scores = [*rule.finished_values(texts, [self.rows[number] for number in batch.numbers])]
+        candidates, particles = self.candidates(batch), self.particles(batch)
+        evidence = getattr(result.info, "log_normaliser", None)
+        columns = ("generator_calls", "generated", "erased", "verifier_calls")
+        found = []
+        for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
+            complete = bool(result.complete[place])
+            accepted = bool(result.accepted[place]) if bool(result.verified[place]) else None
+            if score is not None:
+                accepted = complete and score >= threshold
+            found.append(
+                Completion(
+                    text,
+                    complete,
+                    result.reasons[place],
+                    accepted,
+                    score,
+                    {name: int(getattr(result.costs, name)[place]) for name in columns},
+                    None if candidates is None else candidates[place],
+                    None if particles is None else particles[place],
+                    None if evidence is None else float(evidence[place]),
+                )
+            )
+        return found
+
+    def candidates(self, batch: Batch) -> list[list[Candidate]] | None:
+        """All candidates of every prompt of a batch, where the algorithm has kept them."""
+        found = getattr(batch.result.info, "candidates", None)
+        if not isinstance(found, Candidates):
+            return None
+        texts = self._texts(batch.result, found.tokens, found.lengths)
+        return [
+            [Candidate(text, _exp(value)) for text, value in zip(*pair, strict=True)]
+            for pair in zip(texts, found.log_values.tolist(), strict=True)
+        ]
+
+    def particles(self, batch: Batch) -> list[list[Particle]] | None:
+        """All particles of every prompt of a batch, where the algorithm has kept them."""
+        found = getattr(batch.result.info, "particles", None)
+        if not isinstance(found, Particles):
+            return None
+        texts = self._texts(batch.result, found.tokens, found.lengths)
+        largest = found.log_weights.amax(-1, keepdim=True)
+        near = found.log_weights - torch.where(largest.isfinite(), largest, 0.0)
+        return [
+            [Particle(text, weight) for text, weight in zip(*pair, strict=True)]
+            for pair in zip(texts, log_normalise(near).tolist(), strict=True)
+        ]
+
+    def _texts(self, result: Result[Any], tokens: Tensor, lengths: Tensor) -> list[list[str]]:
+        return [
+            [self.text_of(row[start:length]) for row, length in zip(rows, ends, strict=True)]
+            for rows, ends, start in zip(
+                tokens.tolist(), lengths.tolist(), result.prompt_lengths.tolist(), strict=True
+            )
+        ]
+
+
+def algorithm_called(algorithm: str | Algorithm, verifier: object) -> Algorithm:
+    """The record of an algorithm; all but "ancestral" need a verifier."""
+    if isinstance(algorithm, Algorithm):
+        return algorithm
+    known = algorithms()
+    name = as_text("algorithm", algorithm).replace("-", "_")
+    if name not in known:
+        raise UserError(f"there is no algorithm {algorithm!r}; there are {', '.join(known)}")
+    if verifier is None and name != "ancestral":
+        raise UserError(
+            f"{name} needs a verifier; without one, pass algorithm='ancestral', which samples from "
+            "the model"
+        )
+    return known[name]
+
+
+def text_function(verifier: TextFunction | Verifier | None) -> TextFunction | None:
+    """The verifier, if it is a function of text."""
+    if isinstance(verifier, type):
+        name = verifier.__name__
+        raise UserError(f"verifier is the class {name}; pass an object of it, {name}(...)")
+    if verifier is None or isinstance(verifier, Value | DecoderValue):
+        return None
+    check_callable("verifier", verifier, "verifier(text)")
+    return verifier
+
+
+def batches(rows: list[list[int]], at_once: int, *, apart: bool) -> list[list[int]]:
+    """The numbers of the prompts of every batch, in order.
+
+    A rule on text finds a row's prompt by its beginning. So with `apart` no prompt of a batch is
+    the beginning of another one there.
+    """
+    found: list[list[int]] = []
+    for number, row in enumerate(rows):
+        for members in found:
+            if len(members) < at_once and not (
+                apart and any(_begins(row, rows[other]) for other in members)
+            ):
+                members.append(number)
+                break
+        else:
+            found.append([number])
+    return found
+
+
+def _begins(one: list[int], other: list[int]) -> bool:
+    """One of two different rows is the beginning of the other."""
+    short = min(len(one), len(other))
+    return len(one) != len(other) and one[:short] == other[:short]
+
+
+def _exp(log_value: float) -> float:
+    return math.exp(log_value) if log_value < 709 else math.inf

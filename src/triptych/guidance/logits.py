@@ -1,0 +1,196 @@
+"""Tokenwise guidance as a logits processor of transformers.
+
+At every step the verifier is asked about the likeliest continuations s ∘ t of each row s, and
+
+    accept = "value"        log p(t | s) ← log p(t | s) + log V(s ∘ t)
+    accept = "threshold"    log p(t | s) ← -inf where V(s ∘ t) < threshold
+
+so that a token has the law p(t | s) a(s ∘ t), normalised, with a = V or 1[V ≥ threshold]. That is
+the law of `tokenwise` [li, Definition 3.1.5] when every token with mass is a candidate, and no
+redraws are needed. It is not p restricted to the accepted texts.
+
+`generate` applies temperature, top-k and top-p after this: at temperature T the values count as
+V^(1/T). For `accept="threshold"` and for hard verifiers that changes nothing.
+"""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.protocols import DecoderValue, Value, Verifier
+from triptych.core.validation import (
+    Count,
+    EndTokens,
+    Number,
+    UserError,
+    as_count,
+    as_end_token,
+    check_can,
+)
+from triptych.guidance.batches import TextFunction, text_function
+from triptych.inference.answers import values_of
+from triptych.inference.guided.options import check_choice, log_threshold
+from triptych.inference.guided.tokenwise import ACCEPT, Accept
+from triptych.verifiers.text import TextRule
+
+CANDIDATES = 50
+_ROOM = 1e-9  # a probability may be above 1 by rounding
+
+
+class ValueLogitsProcessor:
+    """A logits processor that asks a verifier about the likeliest tokens.
+
+    verifier        a function of the completion's text, or a verifier of token ids
+    tokenizer       of the model; only a verifier of token ids does without one
+    candidates      how many tokens it is asked about at a time, the likeliest first; if all are
+                    refused it is asked about the next ones. None: all tokens at once
+    accept          "value" weighs a token by V, "threshold" refuses it where V is below threshold
+    end_token       tokens that end a text, in place of the tokenizer's own
+    prompt_length   columns before the completion; None: those of the first call of a generation
+
+    Tokens that it was not asked about get -inf. When no token is accepted there is a UserError;
+    `custom_generate` with backtracking can go back there. A row that has ended is left alone.
+    """
+
+    def __init__(
+        self,
+        verifier: TextFunction | Verifier,
+        tokenizer: Any = None,
+        *,
+        candidates: Count | None = CANDIDATES,
+        accept: Accept = "value",
+        threshold: Number = 0.5,
+        end_token: EndTokens | None = None,
+        prompt_length: Count | None = None,
+    ) -> None:
+        if isinstance(verifier, DecoderValue):
+            raise UserError(
+                f"{type(verifier).__name__} reads hidden states, which a logits processor does "
+                "not see; use it with guide or custom_generate"
+            )
+        self._function = text_function(verifier)
+        if verifier is None:
+            raise UserError("verifier is None; pass a function of text, verifier(text)")
+        if self._function is not None and tokenizer is None:
+            raise UserError(
+                "the verifier is a function of text, and there is no tokenizer; pass that of the "
+                "model"
+            )
+        if tokenizer is not None:
+            check_can("tokenizer", tokenizer, "decode", "eos_token_id")
+        self.verifier = verifier
+        self.tokenizer: Any = tokenizer
+        self.candidates = (
+            None if candidates is None else as_count("candidates", candidates, at_least=1)
+        )
+        check_choice("accept", accept, ACCEPT)
+        self.accept, self._smallest = accept, log_threshold(threshold)
+        ends = getattr(tokenizer, "eos_token_id", None) if end_token is None else end_token
+        ends = as_end_token(ends)
+        self.ends = () if ends is None else (ends,) if isinstance(ends, int) else ends
+        self._given_start = (
+            None if prompt_length is None else as_count("prompt_length", prompt_length)
+        )
+        self._prompt: Tensor | None = None
+        self._width = 0
+        self._rule: TextRule | None = None
+
+    def __call__(
+        self, input_ids: Int[Tensor, "batch t"], scores: Float[Tensor, "batch vocab"]
+    ) -> Float[Tensor, "batch vocab"]:
+        """The scores of the next tokens, with the verifier's word in them."""
+        start = self._start(input_ids)
+        written = input_ids[:, start:]
+        ends = torch.tensor(self.ends, dtype=torch.long, device=input_ids.device)
+        rows = torch.nonzero(~torch.isin(written, ends).any(1))[:, 0]
+        added = torch.full_like(scores, -torch.inf, dtype=torch.float64)
+        order = scores.argsort(dim=-1, descending=True, stable=True)
+        most = scores.shape[-1] if self.candidates is None else self.candidates
+        pending, rank = rows, 0
+        while len(pending):
+            chosen = order[pending, rank : rank + most]
+            possible = scores[pending].gather(1, chosen) > -torch.inf
+            place, column = torch.nonzero(possible, as_tuple=True)
+            if len(place) == 0:
+                self._refuse(input_ids[pending[0]], start)
+            row, token = pending[place], chosen[place, column]
+            added[row, token] = self._log_accept(input_ids[row], token, start)
+            none = ~(added[pending] > -torch.inf).any(1)
+            pending, rank = pending[none], rank + most
+        ended = torch.ones_like(added, dtype=torch.bool).index_fill(0, rows, False)
+        return torch.where(ended, scores, (scores.double() + added).to(scores.dtype))
+
+    # ------------------------------------------------------------------ inside
+
+    def _start(self, input_ids: Int[Tensor, "batch t"]) -> int:
+        """Columns of the prompts: a call that does not go on with the last one begins anew."""
+        if self._given_start is not None:
+            return self._given_start
+        prompt, width = self._prompt, input_ids.shape[1]
+        goes_on = (
+            prompt is not None
+            and width == self._width + 1
+            and len(prompt) == len(input_ids)
+            and bool((input_ids[:, : prompt.shape[1]] == prompt.to(input_ids)).all())
+        )
+        if prompt is None or not goes_on:
+            prompt = self._prompt = input_ids.clone()
+        self._width = width
+        return prompt.shape[1]
+
+    def _log_accept(
+        self, prefixes: Int[Tensor, "pairs t"], tokens: Int[Tensor, " pairs"], start: int
+    ) -> Float[Tensor, " pairs"]:
+        """log of the probability that each prefix with its next token is accepted."""
+        longer = torch.cat([prefixes, tokens[:, None]], 1)
+        values = self._text_values(longer, start) if self._function else self._values(longer)
+        if self.accept == "value":
+            return values
+        return torch.where(values >= self._smallest, 0.0, -torch.inf).double()
+
+    def _text_values(self, rows: Int[Tensor, "pairs t"], start: int) -> Float[Tensor, " pairs"]:
+        rule = self._rule
+        if rule is None or rule.start != start:
+            assert self._function is not None
+            rule = self._rule = TextRule(
+                self._function,
+                self._text,
+                start=start,
+                end_token=self.ends or None,
+                batched=getattr(self._function, "batched", False) is True,
+            )
+        return rule.log_value(rows)
+
+    def _values(self, rows: Int[Tensor, "pairs t"]) -> Float[Tensor, " pairs"]:
+        """log V of token ids, without the padding before a prompt; rows of one length at a time."""
+        assert isinstance(self.verifier, Value)
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        left = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        if pad is not None:
+            left = (rows == pad).long().cumprod(1).sum(1)
+        values = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        for skip in left.unique().tolist():
+            same = left == skip
+            values[same] = values_of(self.verifier, rows[same, skip:])
+        if (values > _ROOM).any():
+            raise UserError(
+                f"{type(self.verifier).__name__} says log V = {float(values.max()):g}; values must "
+                "be log-probabilities, at most 0"
+            )
+        return values
+
+    def _text(self, tokens: list[int]) -> str:
+        return self.tokenizer.decode(
+            tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    def _refuse(self, row: Int[Tensor, " t"], start: int) -> None:
+        written = row[start:].tolist()
+        text = repr(self._text(written)) if self.tokenizer is not None else str(written)
+        raise UserError(
+            f"the verifier refuses every token after {text}; a rule must accept a text that can "
+            "still become right, or use custom_generate=triptych.hf.backtracking(...), which goes "
+            "back"
+        )
