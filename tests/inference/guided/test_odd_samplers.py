@@ -331,6 +331,7 @@ COUNTS = {
     "best of n": ("n",),
     "blocks": ("block", "n"),
     "particles": ("n",),
+    "adaptive": ("n", "tries", "estimates"),
     "vgb": ("steps", "restarts"),
 }
 
