@@ -332,7 +332,7 @@ COUNTS = {
     "blocks": ("block", "n"),
     "particles": ("n",),
     "adaptive": ("n", "tries", "estimates"),
-    "vgb": ("steps", "restarts"),
+    "vgb": ("steps", "restarts", "candidates"),
 }
 
 

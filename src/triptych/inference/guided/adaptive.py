@@ -87,7 +87,6 @@ from triptych.inference.guided.transforms import Transform
 
 TRIES = 1000
 """Tokens that are tried for one place where no number is given."""
-MAX_ESTIMATES = 2**16
 
 
 class Info(NamedTuple):
@@ -136,7 +135,7 @@ def sample(
     """
     n, ess = as_copies(n), as_probability("ess", ess)
     most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
-    estimates = as_count("estimates", estimates, at_least=1, at_most=MAX_ESTIMATES)
+    estimates = as_limit("estimates", estimates, at_least=1)
     run = Generation(
         decoder,
         verifier,
@@ -246,17 +245,19 @@ class _Step:
         """The accepted mass, for tokens that were found before the last try."""
         active = torch.nonzero((self.token >= 0) & (self.tried < most))[:, 0]
         known, mean = self.log_prob.clone(), torch.full_like(self.log_mass, -torch.inf)
-        for _ in range(draws):
+        for number in range(draws):
             some, log_left = self._with_mass(active)
-            number = known.clone()  # A, and A + B where z is accepted
-            if len(some):
-                _, log_probs, log_values = self._draw(some, log_left)
-                self.cloud.count("generator_calls", self.rows[some])
-                kept = log_values > -torch.inf
-                yes = some[kept]
-                number[yes] = torch.logaddexp(known[yes], log_left[kept])
-                known[yes] = torch.logaddexp(known[yes], log_probs[kept])
-            mean = torch.logaddexp(mean, number - math.log(draws))
+            if len(some) == 0:  # the accepted mass is known: all numbers that are left are A
+                mean = torch.logaddexp(mean, known + math.log((draws - number) / draws))
+                break
+            _, log_probs, log_values = self._draw(some, log_left)
+            self.cloud.count("generator_calls", self.rows[some])
+            kept = log_values > -torch.inf
+            yes = some[kept]
+            here = known.clone()  # A, and A + B where z is accepted
+            here[yes] = torch.logaddexp(known[yes], log_left[kept])
+            known[yes] = torch.logaddexp(known[yes], log_probs[kept])
+            mean = torch.logaddexp(mean, here - math.log(draws))
         self.log_mass[active] = mean[active]
 
     def write(
@@ -342,7 +343,7 @@ def proposals(
             f"accepted is {shown(accepted)}; it must be True or False for each of {len(p)} tokens"
         )
     most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
-    draws = as_count("estimates", estimates, at_least=1, at_most=MAX_ESTIMATES)
+    draws = as_limit("estimates", estimates, at_least=1)
     found: dict[tuple[int, float], float] = {}
     count_path = path_counter()
 
@@ -373,8 +374,8 @@ def proposals(
     ) -> None:
         options = next_draws(gone)
         if len(numbers) == draws or not options:
-            numbers = numbers + [known] * (draws - len(numbers))
-            add(token, math.fsum(numbers) / draws, chance)
+            rest = known * (draws - len(numbers))  # the accepted mass is known
+            add(token, math.fsum([*numbers, rest]) / draws, chance)
             return
         left = math.fsum(q for t, q in enumerate(p) if t not in gone)
         for t, q in options:
