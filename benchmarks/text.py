@@ -329,7 +329,7 @@ def walk(lm: Any, name: str, *, steps: int = 60, few: int = 6, turns: int = 3) -
     def walked(candidates: int, steps: int) -> Guided:
         return guide(
             lm,
-            "Some JSON: ",
+            "some json: ",
             JsonPrefix(),
             "vgb",
             max_new_tokens=12,
