@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import guided, hmm, lab, network, sampling
+from benchmarks import guided, hmm, lab, network, sampling, text
 from benchmarks.table import markdown, readable
 from triptych.lab.running.environment import environment
 
@@ -28,6 +28,7 @@ PARTS = {
     "hmm": hmm.run,
     "network": lambda: network.run("cpu"),
     "guided": lambda: guided.run("cpu"),
+    "text": text.run,
     "lab": lab.run,
     "sampling": sampling.run,
 }
@@ -58,8 +59,8 @@ def main() -> None:
     results = {"environment": environment(), "rows": rows}
     (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     if update:
-        text = README.read_text()
-        README.write_text(MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], text))
+        page = README.read_text()
+        README.write_text(MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], page))
 
 
 def _name(row: dict[str, Any]) -> tuple[str, str]:

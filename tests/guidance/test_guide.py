@@ -157,7 +157,10 @@ def test_the_page():
             {"prompts": ["a" * 39]},
             r"has 39 tokens and max_new_tokens is 4; .* at most",
         ),
-        ({"algorithm": "beam"}, "there is no algorithm 'beam'; there are ancestral, backtracking"),
+        (
+            {"algorithm": "beam"},
+            "there is no algorithm 'beam'; there are adaptive, ancestral, backtracking",
+        ),
         ({"verifier": None}, "backtracking needs a verifier"),
         ({"verifier": 3}, "verifier is 3"),
         ({"verifier": lambda text: "yes"}, "answered 'yes' to the text"),

@@ -435,6 +435,19 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "meaning": "how deep",
     },
     "inference.algorithm.Option.parse": lambda: {"text": "3"},
+    "inference.adaptive.sample": lambda: guided() | {"n": 2, "tries": 3},
+    "inference.adaptive.law": lambda: {
+        "lm": Uniform(2, 2),
+        "verifier": SomeZero(2),
+        "length": 2,
+        "n": 2,
+        "tries": 2,
+    },
+    "inference.adaptive.proposals": lambda: {
+        "probs": [0.5, 0.25, 0.25],
+        "accepted": [False, True, True],
+        "tries": 2,
+    },
     "inference.ancestral.sample": guided,
     "inference.backtracking.sample": lambda: guided() | {"quota": 2, "stride": 1},
     "inference.backtracking.law": lambda: {

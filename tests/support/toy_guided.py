@@ -18,6 +18,7 @@ _OPTIONS = {  # what the tests run: a label, the algorithm, and small numbers th
     "blocks": ("blocks", {"block": 2, "n": 3}),
     "particles": ("particles", {"n": 3, "ess": 0.8}),
     "particles, always": ("particles", {"n": 3, "ess": 1.0}),
+    "adaptive": ("adaptive", {"n": 3, "ess": 0.8, "tries": 4}),
     "vgb": ("vgb", {"steps": 60}),
 }
 _NEW = RECORDS.keys() - {name for name, _ in _OPTIONS.values()}  # as their records have them

@@ -14,7 +14,7 @@ each_algorithm = pytest.mark.parametrize("record", RECORDS.values(), ids=RECORDS
 
 
 def test_all_algorithms_are_found():
-    named = "ancestral backtracking best_of_n blocks particles rejection tokenwise vgb"
+    named = "adaptive ancestral backtracking best_of_n blocks particles rejection tokenwise vgb"
     assert set(RECORDS) >= set(named.split())
     assert RECORDS["rejection"] is rejection.ALGORITHM
 

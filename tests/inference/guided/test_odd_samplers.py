@@ -331,7 +331,8 @@ COUNTS = {
     "best of n": ("n",),
     "blocks": ("block", "n"),
     "particles": ("n",),
-    "vgb": ("steps", "restarts"),
+    "adaptive": ("n", "tries", "estimates"),
+    "vgb": ("steps", "restarts", "candidates"),
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.enumeration import exact_law
+from triptych.core.enumeration import exact_law, exact_transition_matrix
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
@@ -180,7 +180,73 @@ def test_a_vocabulary_of_fifty_thousand():
 
 
 def test_uncut_models_say_so():
-    assert (walk().info.cut_mass == 0).all()
+    info = walk().info
+    assert (info.cut_mass == 0).all()
+    assert (info.covered == 1).all()
+    assert (info.asked == 3).all()
+
+
+def test_the_default_bound_on_fifty_thousand_tokens():
+    """64 children at most, the likeliest; the mass they have is in the result."""
+    model = Big(50_000)
+    result = vgb.sample(RecomputingDecoder(model, 2), Wavy(), length=3, steps=400, rng=0)
+    assert result.complete.all()
+    assert result.info.asked.tolist() == [64, 64]
+    kept = float(model.log_probs[:64].exp().sum())
+    assert result.info.covered.tolist() == pytest.approx([kept, kept], abs=1e-9)
+    assert result.tokens.max() < 64
+    looked = result.costs.generator_calls
+    assert result.costs.verifier_calls.tolist() == (64 * looked).tolist()
+
+
+def test_candidates_by_hand():
+    """(½, 3/10, 1/5) and two candidates: 5/8 and 3/8, and 1/5 is cut away."""
+    coin = Table(3, 1, torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log())
+    said = []
+
+    def one(rng):
+        decoder = RecomputingDecoder(coin, 1)
+        result = vgb.sample(decoder, Ones(), length=1, steps=1, lazy=False, candidates=2, rng=rng)
+        said.append((result.info.asked.item(), result.info.covered.item()))
+        return result.completions()[0]
+
+    assert exact_law(one).probs == pytest.approx({(0,): 5 / 8, (1,): 3 / 8})
+    assert said[0] == (2, pytest.approx(0.8))
+
+
+class Ones:
+    def log_value(self, prefix):
+        return torch.zeros(len(prefix), dtype=torch.float64)
+
+
+def test_a_bound_that_cuts_nothing_changes_nothing():
+    """Bit for bit, memory included; and a bound is the same as the transform that cuts alike."""
+    free = walk(candidates=None, steps=40)
+    for bound in (3, 10**9):
+        bounded = walk(candidates=bound, steps=40)
+        assert bounded.tokens.tolist() == free.tokens.tolist()
+        assert bounded.info.steps.tolist() == free.info.steps.tolist()
+        assert bounded.costs.verifier_calls.tolist() == free.costs.verifier_calls.tolist()
+    cut, transformed = walk(candidates=2, steps=40), walk(transform=top_k(2), steps=40)
+    assert cut.tokens.tolist() == transformed.tokens.tolist()
+    assert cut.info.cut_mass.tolist() == transformed.info.cut_mass.tolist()
+    assert cut.tokens.tolist() != free.tokens.tolist()
+
+
+def test_leaves_of_a_cut_walk_have_the_law_of_the_cut_model():
+    """The left eigenvector of the walk on the cut tree, at the leaves: p'(x) V(x), normalised."""
+    cut = vgb._on_candidates(Table.random(vocab_size=3, length=2, seed=3), 2)
+    assert cut.log_probs.logsumexp(0).item() == pytest.approx(0.0, abs=1e-12)
+    leaves = {x: q for x, q in cut.as_dict().items() if q > 0}
+    assert len(leaves) == 4
+    tree = sorted({x[:t] for x in leaves for t in range(3)})
+    matrix = exact_transition_matrix(
+        tree, lambda node, rng: vgb.walk_step(node, cut, Wavy(), 2, rng)
+    )
+    weights = dict(zip(tree, torch.linalg.matrix_power(matrix, 2**12)[0].tolist(), strict=True))
+    wanted = {x: q * Wavy().log_value(torch.tensor([x])).exp().item() for x, q in leaves.items()}
+    ratios = [weights[x] / wanted[x] for x in leaves]
+    assert ratios == pytest.approx([ratios[0]] * 4, rel=1e-9)
 
 
 def test_a_row_with_nowhere_to_walk_stops_and_the_others_go_on():

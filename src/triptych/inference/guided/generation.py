@@ -401,17 +401,22 @@ class Generation:
         action: Action | None,
         rows: Int[Tensor, " rows"],
         log_values: Float[Tensor, " rows"] | None = None,
+        tokens_after: Int[Tensor, " rows"] | None = None,
     ) -> None:
-        """Write an event for each of the rows, when recording; an action of None writes none."""
+        """Write an event for each of the rows, when recording; an action of None writes none.
+
+        tokens_after   a token that was asked about after each row, and that is not put there
+        """
         if not self.record or action is None:
             return
         lengths, tokens = self.decoder.lengths.tolist(), self.decoder.tokens.tolist()
         values: Sequence[float | None]
         values = [None] * len(rows) if log_values is None else log_values.tolist()
-        for row, value in zip(rows.tolist(), values, strict=True):
+        more = [()] * len(rows) if tokens_after is None else [(t,) for t in tokens_after.tolist()]
+        for row, value, after in zip(rows.tolist(), values, more, strict=True):
             owner = int(self.owner[row])
             prompt = int(self.start[row])
-            text = tuple(tokens[row][prompt : lengths[row]])
+            text = (*tokens[row][prompt : lengths[row]], *after)
             calls = int(self.costs.generator_calls[owner])
             asked = int(self.costs.verifier_calls[owner])
             self.trace.append(Event(owner, action, text, value, calls, asked, prompt))

@@ -13,9 +13,7 @@ pairs 00, 01, 10, 11 give a 1 with 0, ⅔, ⅔, 1, so P(1) = 7/12, between ½ an
 1, 3/2, 3/2, 2, on average 3/2 = E_p[V].
 """
 
-import itertools
 import math
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -23,7 +21,6 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
@@ -42,13 +39,19 @@ from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_copies, end_set, path_counter
+from triptych.inference.guided.options import Lengths, as_copies, end_set
+from triptych.inference.guided.resampling import (
+    MAX_FOLLOWED,
+    Text,
+    as_they_stand,
+    cloud_law,
+    effective_size,
+    open_particles,
+    pick,
+    resample,
+)
 from triptych.inference.guided.result import Particles, Reason, Result
 from triptych.inference.guided.transforms import Transform
-
-_Text = tuple[int, ...]
-_FAR = 1e6  # the sum of larger logarithms rounds to more than 1e-10
-_PARTICLES_FOLLOWED = 20  # of two tokens each, they make 2^20 choices
 
 
 class Info(NamedTuple):
@@ -101,29 +104,27 @@ def sample(
     n = as_copies(n, run.batch)
     log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
     values = torch.zeros_like(log_weights)
-    smallest = _effective_size(log_weights)
+    smallest = effective_size(log_weights)
     run.open_rows(tokens=n)  # stops rows that have no token for each particle
     copies = run.every_row().repeat_interleave(n)
     drawn = torch.nonzero((~run.finished() & ~run.stopped())[copies])[:, 0]
     cloud = branch(run, copies)
     while len(drawn):
         log_weights, values = _weigh(cloud, drawn, log_weights, values)
-        size = _effective_size(log_weights)
+        size = effective_size(log_weights)
         smallest = torch.minimum(smallest, size)
         going = torch.zeros_like(run.owner, dtype=torch.bool)
-        going[cloud.owner[_open(cloud, log_weights)]] = True
+        going[cloud.owner[open_particles(cloud, log_weights)]] = True
         again = torch.nonzero(going & ((size < ess * n) | (ess == 1.0)))[:, 0]
         if len(again):
-            cloud, log_weights, values = _resample(cloud, again, log_weights, values)
-        drawn = _open(cloud, log_weights)
+            cloud, log_weights, values = resample(cloud, again, log_weights, values)
+        drawn = open_particles(cloud, log_weights)
         if len(drawn):
             cloud.draw(drawn)
     log_normaliser = log_weights.logsumexp(-1) - math.log(n)
     died = torch.isneginf(log_normaliser)
-    places = cloud.every_row().reshape(-1, n)
-    tokens, lengths = cloud.decoder.tokens, cloud.decoder.lengths
-    every = Particles(tokens[places], lengths[places], log_weights)
-    _pick(run, cloud, log_weights, values, died)
+    every = as_they_stand(cloud, log_weights)
+    pick(run, cloud, log_weights, values, died)
     run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
     return run.result(Info(died, log_normaliser, smallest, every))
 
@@ -140,12 +141,6 @@ ALGORITHM = Algorithm(
     promise="as n grows the law tends to p(x) V(x), normalised; the mean weight is an unbiased "
     "estimate of the normaliser",
 )
-
-
-def _open(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> Int[Tensor, " rows"]:
-    """Particles that are alive and not finished, of rows that go on."""
-    alive = ~torch.isneginf(log_weights.reshape(-1))
-    return cloud.within_budget(torch.nonzero(~cloud.finished() & ~cloud.stopped() & alive)[:, 0])
 
 
 def _weigh(
@@ -165,58 +160,6 @@ def _weigh(
     return log_weights + gain.reshape(log_weights.shape), after.reshape(values.shape)
 
 
-def _effective_size(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, " batch"]:
-    """(Σ w)² / Σ w², 0 where all weights are 0. Worked value: weights 1, 1, 2 have 16/6."""
-    shares = _normalised(log_weights).exp()
-    squares = (shares**2).sum(-1)
-    return torch.where(squares > 0, 1 / squares, 0.0)
-
-
-def _normalised(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"]:
-    """log_weights less the logarithm of their sum; a row of only -inf stays -inf."""
-    largest = log_weights.amax(-1, keepdim=True)
-    far = torch.isfinite(largest) & (largest.abs() > _FAR)
-    return log_normalise(log_weights - torch.where(far, largest, 0.0))
-
-
-def _resample(
-    cloud: Generation,
-    again: Int[Tensor, " rows"],
-    log_weights: Float[Tensor, "batch n"],
-    values: Float[Tensor, "batch n"],
-) -> tuple[Generation, Float[Tensor, "batch n"], Float[Tensor, "batch n"]]:
-    """n draws from the particles of each row in `again`, at the mean weight."""
-    n = log_weights.shape[1]
-    old = cloud.every_row().reshape(-1, n)
-    laws = _normalised(log_weights[again]).repeat_interleave(n, 0)
-    picked = cloud.choose(laws, old[again].reshape(-1)).reshape(-1, n)
-    parents = old.clone()
-    parents[again] = old[again].gather(1, picked)
-    cloud = cloud.fork(parents.reshape(-1))
-    values = values.reshape(-1)[parents]
-    mean = (log_weights.logsumexp(-1, keepdim=True) - math.log(n)).expand_as(log_weights)
-    cloud.note("choose", old[again].reshape(-1), values[again].reshape(-1))
-    return cloud, log_weights.index_copy(0, again, mean[again]), values
-
-
-def _pick(
-    run: Generation,
-    cloud: Generation,
-    log_weights: Float[Tensor, "batch n"],
-    values: Float[Tensor, "batch n"],
-    died: Bool[Tensor, " batch"],
-) -> None:
-    """Go on with one particle a row, drawn by weight; other rows go back to their prompts."""
-    alive, dead = torch.nonzero(~died & ~run.stopped())[:, 0], torch.nonzero(died)[:, 0]
-    picked = torch.zeros_like(run.owner)
-    if len(alive):
-        picked[alive] = run.choose(_normalised(log_weights[alive]), alive)
-    said = values.gather(1, picked[:, None])[:, 0]
-    run.adopt(cloud, run.every_row() * log_weights.shape[1] + picked, alive, said[alive])
-    if len(dead):
-        run.erase((run.decoder.lengths - run.start)[dead], dead, "restart")
-
-
 def law(
     lm: NextToken,
     verifier: Value,
@@ -230,49 +173,16 @@ def law(
     weights: slow and obvious. The probabilities sum to that of not dying."""
     check_can("lm", lm, "vocab_size", "next_token_log_probs")
     length, ends = as_size("length", length), end_set(end_token, lm.vocab_size)
-    n = as_count("n", n, at_least=1, at_most=_PARTICLES_FOLLOWED)
+    n = as_count("n", n, at_least=1, at_most=MAX_FOLLOWED)
     ess = as_probability("ess", ess)
-    found: dict[tuple[int, ...], float] = {}
 
-    def options(x: _Text, weight: float) -> list[tuple[_Text, float, float]]:
+    def extend(x: Text, weight: float) -> list[tuple[Text, float, float]]:
         """What a particle can become: itself, its log-weight, and the probability."""
-        if len(x) == length or weight == -math.inf or (x and x[-1] in ends):
-            return [(x, weight, 1.0)]
         longer = [((*x, token), q) for token, q in enumerate(probs_after(lm, x)) if q > 0]
         before = value_of(verifier, x) if x else 0.0
         return [(y, weight + value_of(verifier, y) - before, q) for y, q in longer]
 
-    paths: list[tuple[tuple[_Text, ...], list[float], float]] = [(((),) * n, [0.0] * n, 1.0)]
-    count_path = path_counter()
-    while paths:
-        cloud, weights, mass = paths.pop()
-        choices = [options(x, w) for x, w in zip(cloud, weights, strict=True)]
-        if all(one[0][0] == x for one, x in zip(choices, cloud, strict=True)):  # all have ended
-            for x, share in zip(cloud, _shares(weights), strict=True):
-                if share > 0:
-                    found[x] = found.get(x, 0.0) + mass * share
-            continue
-        for after in itertools.product(*choices):
-            count_path()
-            moved, weighed, probs = zip(*after, strict=True)
-            reached, shares = mass * math.prod(probs), _shares(weighed)
-            going = any(options(x, w)[0][0] != x for x, w in zip(moved, weighed, strict=True))
-            few = any(shares) and 1 / sum(w * w for w in shares) < ess * n
-            if not (going and (few or ess == 1.0)):
-                paths.append((moved, list(weighed), reached))
-                continue
-            mean = torch.tensor(weighed, dtype=torch.float64).logsumexp(0).item() - math.log(n)
-            for parents in itertools.product(range(n), repeat=n):
-                count_path()
-                chance = reached * math.prod(shares[k] for k in parents)
-                if chance > 0:
-                    paths.append((tuple(moved[k] for k in parents), [mean] * n, chance))
-    return found
-
-
-def _shares(log_weights: Sequence[float]) -> list[float]:
-    """The weights divided by their sum; all 0 if they are."""
-    return _normalised(torch.tensor([log_weights], dtype=torch.float64))[0].exp().tolist()
+    return cloud_law(extend, length, ends, n, ess)
 
 
 class _Soft:

@@ -82,9 +82,13 @@ def top_k(k: Count) -> Transform:
     most = as_count("k", k, at_least=1)
 
     def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
-        order = log_probs.argsort(dim=-1, descending=True, stable=True)
-        vocab = log_probs.shape[-1]
-        return _kept(log_probs, order, torch.arange(vocab, device=order.device) < min(most, vocab))
+        if most >= log_probs.shape[-1]:
+            return log_probs.log_softmax(-1)
+        least = log_probs.topk(most).values[..., -1:]
+        above, equal = log_probs > least, log_probs == least
+        room = most - above.sum(-1, keepdim=True)  # for those equal to the last one that is kept
+        kept = above | (equal & (equal.cumsum(-1) <= room))
+        return log_probs.masked_fill(~kept, -torch.inf).log_softmax(-1)
 
     return keeping_laws(keep)
 

@@ -8,6 +8,11 @@ At a prefix x of length h the walk stays with probability ½ (lazy) and else mov
 The edge (x, xy) then carries the conductance p(xy) V(xy) seen from either end, so the walk is
 reversible, its stationary law is π(x) ∝ p(x) [V(x) 1(h > 0) + Σ_y p(y | x) V(xy)], and on the
 leaves that is p(x) V(x), whatever V says at the inner nodes.
+
+A look into a node asks the verifier about every child. A model of 50,000 tokens has too many, so
+the walk is on a smaller tree there: at a node with more than `candidates` children only the
+likeliest ones exist, and p is the model's law on them, normalised. All that is said above holds
+for this p. `Info.covered` says how much of the model it is.
 """
 
 import copy
@@ -45,7 +50,7 @@ from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths, as_limit, check_choice, check_table
 from triptych.inference.guided.result import Reason, Result
-from triptych.inference.guided.transforms import Transform
+from triptych.inference.guided.transforms import Transform, of_laws, top_k
 from triptych.inference.guided.visited import VisitedTree
 
 Node = tuple[int, ...]
@@ -55,6 +60,8 @@ MAX_LISTED = 2**22
 """Tokens of all nodes of a tree that is listed."""
 MAX_ALLOWED = 2**27
 """Rows times steps, where the number of steps is drawn from a table."""
+CANDIDATES = 64
+"""Children of a node that a walk asks about where no number is given."""
 
 
 class Info(NamedTuple):
@@ -62,7 +69,9 @@ class Info(NamedTuple):
     restarts   of each row
     stuck      rows that have nowhere to walk: V of everything after the prompt is 0
     visited    nodes in memory, of all rows together
-    cut_mass   the most of the model's mass that the transform took away at a node of the row
+    cut_mass   the most of the model's mass that the transform and the bound on candidates took
+               away at a node of the row
+    asked      the most children of one node that the verifier was asked about, of each row
     """
 
     steps: Int[Tensor, " batch"]
@@ -70,6 +79,12 @@ class Info(NamedTuple):
     stuck: Bool[Tensor, " batch"]
     visited: int
     cut_mass: Float[Tensor, " batch"]
+    asked: Int[Tensor, " batch"]
+
+    @property
+    def covered(self) -> Float[Tensor, " batch"]:
+        """The least of the model's mass that the children of a node have; 1 is all of it."""
+        return 1 - self.cut_mass
 
 
 def sample(
@@ -84,6 +99,7 @@ def sample(
     lazy: bool = True,
     remember: bool = True,
     share: bool = False,
+    candidates: Count | None = CANDIDATES,
     end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
@@ -99,8 +115,11 @@ def sample(
     outcome     the exact value of full strings, where there is one [li, Algorithm 2, line 2]
     remember    a prefix that was visited before costs no question
     share       rows with the same prompt share what they remember
+    candidates  children of a node at most, the likeliest ones, ties to the smaller id; None is all
     transform   the walk is on the transformed model: children outside its nucleus do not exist
 
+    A model with at most `candidates` tokens is not cut. `info.asked` and `info.covered` say how
+    many children were asked about, and how much of the model they are.
     A row whose walk never returned a leaf is not complete.
     """
     steps = as_limit("steps", steps, at_least=1)
@@ -108,6 +127,8 @@ def sample(
     check_choice("returns", returns, RETURNS)
     lazy, remember = as_flag("lazy", lazy), as_flag("remember", remember)
     share = as_flag("share", share)
+    if candidates is not None:
+        candidates = as_limit("candidates", candidates, at_least=1)
     if outcome is not None:
         check_can("outcome", outcome, "log_value")
     run = Generation(
@@ -126,7 +147,7 @@ def sample(
             f"steps is {steps} and there are {run.batch} rows; returns='uniform' draws from a "
             f"table of their product, which must be at most {MAX_ALLOWED}"
         )
-    walk = _Walk(run, outcome, remember=remember, share=share)
+    walk = _Walk(run, outcome, remember=remember, share=share, candidates=candidates)
     taken = torch.zeros_like(run.start)  # steps of this attempt
     total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
     allowed = _allowed_steps(run, run.every_row(), steps, returns)
@@ -161,7 +182,7 @@ def sample(
     run.stop(torch.nonzero(~run.finished())[:, 0], Reason.STEPS)
     walked = torch.nonzero(walk.node != walk.root)[:, 0]
     walk.judge.hear(walked, walk.tree.log_value[walk.node[walked]])
-    return run.result(Info(total, begun, stuck, walk.tree.count, walk.cut_mass))
+    return run.result(Info(total, begun, stuck, walk.tree.count, walk.cut_mass, walk.asked))
 
 
 ALGORITHM = Algorithm(
@@ -175,10 +196,12 @@ ALGORITHM = Algorithm(
         Option("lazy", bool, True, "stay in half of the steps"),
         Option("remember", bool, True, "ask nothing at a prefix that was visited before"),
         Option("share", bool, False, "rows with the same prompt share what they remember"),
+        Option("candidates", int, CANDIDATES, "likeliest tokens asked about at a prefix, at most"),
     ),
     soft=True,
     promise="after many steps a leaf has the law p(x) V(x), normalised, whatever V says before "
-    "the end; the first leaf is near it",
+    "the end, where p is the model, cut to its likeliest candidates if it has more tokens; the "
+    "first leaf is near it",
 )
 
 
@@ -196,9 +219,15 @@ class _Walk:
     """Where each row stands in the tree, its decoder beside it."""
 
     def __init__(
-        self, run: Generation, outcome: Value | None, *, remember: bool, share: bool
+        self,
+        run: Generation,
+        outcome: Value | None,
+        *,
+        remember: bool,
+        share: bool,
+        candidates: int | None,
     ) -> None:
-        self.run, self.remember = run, remember
+        self.run, self.remember, self.candidates = run, remember, candidates
         self.judge = copy.copy(run)  # asks about full strings, on the same costs
         self.judge.verifier = run.verifier if outcome is None else outcome
         self.root = run.every_row()
@@ -208,6 +237,7 @@ class _Walk:
         self.tree = VisitedTree(int(self.root.max()) + 1, self.root.device)
         self.node = self.root.clone()
         self.cut_mass = torch.zeros(run.batch, dtype=torch.float64, device=self.root.device)
+        self.asked = torch.zeros_like(self.root)
 
     def ready(self, active: Int[Tensor, " active"]) -> Int[Tensor, " rows"]:
         """Rows that know where they may go.
@@ -282,11 +312,24 @@ class _Walk:
             return
         whole = self.run.model_laws(rows)
         self.run.count("generator_calls", rows)
-        log_probs = self.run.transformed(whole, rows)
-        if self.run.transform is not None:
+        log_probs = self._cut(self.run.transformed(whole, rows))
+        counts = (log_probs > -torch.inf).sum(-1)
+        self.asked[rows] = torch.maximum(self.asked[rows], counts)
+        if log_probs is not whole:
             cut = whole.exp().masked_fill(log_probs > -torch.inf, 0.0).sum(-1)
             self.cut_mass[rows] = torch.maximum(self.cut_mass[rows], cut.double())
         self.tree.look_into(nodes, log_probs.double(), self._child_values(rows, log_probs))
+
+    def _cut(self, log_probs: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+        """The laws on their likeliest candidates; a law with few children stays as it is."""
+        if self.candidates is None or log_probs.shape[1] <= self.candidates:
+            return log_probs
+        many = (log_probs > -torch.inf).sum(-1) > self.candidates
+        if not many.any():
+            return log_probs
+        likeliest = of_laws(top_k(self.candidates))
+        assert likeliest is not None
+        return torch.where(many[:, None], likeliest(log_probs), log_probs)
 
     def _child_values(
         self, rows: Int[Tensor, " rows"], log_probs: Float[Tensor, "rows vocab"]
@@ -426,8 +469,20 @@ def examples() -> dict[str, Chain | OneShot]:
 
         return one
 
-    def as_law(weights: Float[Tensor, " nodes"]) -> dict[Node, float]:
+    def as_law(weights: Float[Tensor, " nodes"], tree: list[Node] = tree) -> dict[Node, float]:
         return {x: float(w) for x, w in zip(tree, weights, strict=True) if w > 0}
+
+    wide = Table.random(vocab_size=3, length=2, seed=3)
+    narrow = _on_candidates(wide, 2)
+    strings = [x for x, q in narrow.as_dict().items() if q > 0]
+    small = sorted({x[:t] for x in strings for t in range(3)}, key=lambda node: (len(node), node))
+    moves = exact_transition_matrix(small, lambda node, rng: walk_step(node, narrow, value, 2, rng))
+    second = torch.linalg.matrix_power(moves, 3)[0]
+
+    def on_two(rng: Rng) -> Node:
+        decoder = RecomputingDecoder(wide, 1)
+        result = sample(decoder, value, length=2, steps=3, returns="last", candidates=2, rng=rng)
+        return result.completions()[0]
 
     caught = matrix.clone()  # the same walk, but a leaf is never left
     for i, node in enumerate(tree):
@@ -443,4 +498,15 @@ def examples() -> dict[str, Chain | OneShot]:
         "last node": OneShot(case("last", 4), as_law(powers[3])),
         "uniform node": OneShot(case("uniform", 3), as_law(torch.stack(powers[:3]).mean(0))),
         "first leaf": OneShot(case("leaf", 4), as_law(torch.linalg.matrix_power(caught, 4)[0])),
+        "last node, two candidates of three": OneShot(on_two, as_law(second, small)),
     }
+
+
+def _on_candidates(lm: Table, most: int) -> Table:
+    """The law of strings whose every token is among the `most` likeliest at its prefix."""
+    log_probs = []
+    for node in itertools.product(range(lm.vocab_size), repeat=lm.length):
+        prefixes = [torch.tensor([node[:t]], dtype=torch.long) for t in range(lm.length)]
+        laws = [top_k(most)(lm.next_token_log_probs(prefix))[0] for prefix in prefixes]
+        log_probs.append(sum(law[token] for law, token in zip(laws, node, strict=True)))
+    return Table(lm.vocab_size, lm.length, torch.stack(log_probs))

@@ -310,11 +310,11 @@ class PretrainedCausalLM:
                 )
 
     def _checked_row(self, name: str, row: list[int]) -> list[int]:
-        bad = [token for token in row if not 0 <= token < self.vocab_size]
+        vocab_size = self.vocab_size  # looked up in the model, which takes longer than the check
+        bad = [token for token in row if not 0 <= token < vocab_size]
         if bad:
             raise UserError(
-                f"{name} has the token {bad[0]}; the tokens of this model are "
-                f"0..{self.vocab_size - 1}"
+                f"{name} has the token {bad[0]}; the tokens of this model are 0..{vocab_size - 1}"
             )
         return row
 
@@ -453,7 +453,10 @@ def _as_rows(name: str, tokens: Any) -> list[list[int]]:
 
 
 def _without_padding(name: str, row: Any) -> list[int]:
-    row = [as_count(name, token, at_least=None) for token in as_list(name, row, "tokens")]
+    row = [
+        token if type(token) is int else as_count(name, token, at_least=None)
+        for token in as_list(name, row, "tokens")
+    ]
     while row and row[-1] == -1:
         row.pop()
     return row
