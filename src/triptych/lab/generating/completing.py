@@ -9,6 +9,7 @@ own, so it draws the same after that as before.
 import functools
 import json
 import math
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -70,6 +71,8 @@ def _completer(settings: str, device: str) -> "Completer":
 
 def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
     """The model of the settings; what cannot be loaded is one sentence."""
+    for variable in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"):  # we have one of our own
+        os.environ.setdefault(variable, "1")
     try:
         return PretrainedCausalLM.from_pretrained(
             settings.model, dtype=settings.dtype, device=device
