@@ -7,7 +7,7 @@ machine is lost is tried again elsewhere; one whose local process died has faile
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from triptych.core.validation import UserError
 from triptych.lab.generating.completing import Chunk, complete_chunk
@@ -24,6 +24,7 @@ class Lost(NamedTuple):
     reason: str
 
 
+@runtime_checkable
 class Cluster(Protocol):
     """Where actors run. An actor holds a model and completes one chunk after the other."""
 
