@@ -49,9 +49,9 @@ class InlineCluster:
 def rows_of(tmp_path, settings, read_rows):
     """The rows of a run in a new file."""
 
-    def make(*, prompts=PROMPTS, spread=Spread(batch=3), name="out.jsonl", **changes):
+    def make(*, prompts=PROMPTS, spread=None, name="out.jsonl", **changes):
         out = tmp_path / name
-        generate(prompts, settings(**changes), out, spread)
+        generate(prompts, settings(**changes), out, spread or Spread(batch=3))
         return read_rows(out)
 
     return make
