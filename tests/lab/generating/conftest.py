@@ -21,7 +21,7 @@ def settings(model_folder):
             "verifier": "brackets",
             "algorithm": "tokenwise",
             "changes": [],
-            "max_new_tokens": 6,
+            "max_new_tokens": 4,
             "temperature": 1.0,
             "top_p": 1.0,
             "top_k": 0,

@@ -14,7 +14,7 @@ from triptych.lab.generating.settings import Settings
 from triptych.verifiers.text_rules.brackets import BracketPrefix
 
 LM = tiny_lm()
-PROMPTS = [Prompt(i, text) for i, text in enumerate(["a", "ab", "(", "a", "b0", "[1"])]
+PROMPTS = [Prompt(i, text) for i, text in enumerate(["a", "ab", "a", "b0"])]
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def test_rows_are_what_guide_makes(completer):
         [prompt.prompt for prompt in PROMPTS],
         BracketPrefix(),
         "tokenwise",
-        max_new_tokens=6,
+        max_new_tokens=4,
         rng=0,
         numbers=[prompt.stream for prompt in PROMPTS],
     )
@@ -49,7 +49,7 @@ def test_rows_are_what_guide_makes(completer):
     assert [row["accepted"] for row in rows] == found.accepted
     assert [row["costs"] for row in rows] == found.costs
     assert [row["complete"] for row in rows] == found.complete
-    assert [row["id"] for row in rows] == [0, 1, 2, 3, 4, 5]
+    assert [row["id"] for row in rows] == [0, 1, 2, 3]
     assert not any(row["failed"] for row in rows)
 
 
@@ -59,7 +59,7 @@ def test_a_text_depends_on_its_id_alone(completer):
     backwards = without_seconds(completer().complete(PROMPTS[::-1]))[::-1]
     alone = [without_seconds(completer().complete([prompt]))[0] for prompt in PROMPTS]
     assert together == backwards == alone
-    assert together[0]["text"] != together[3]["text"]  # the same prompt under another id
+    assert together[0]["text"] != together[2]["text"]  # the same prompt under another id
 
 
 FAULTY = """
@@ -108,9 +108,9 @@ def test_a_verifier_that_fails_on_the_finished_text(completer, tmp_path):
 
 
 def test_a_prompt_that_does_not_fit_gets_a_reason(completer):
-    rows = completer().complete([Prompt(1, "a" * 34), Prompt(2, "a" * 33), Prompt(3, "")])
+    rows = completer().complete([Prompt(1, "a" * 36), Prompt(2, "a" * 35), Prompt(3, "")])
     assert rows[0]["reason"] == (
-        "the prompt has 34 tokens and may get 6 more; this model reads at most 39"
+        "the prompt has 36 tokens and may get 4 more; this model reads at most 39"
     )
     assert [row["failed"] for row in rows] == [True, False, False]
 
@@ -193,7 +193,7 @@ def test_memory_that_is_full_takes_a_chunk_apart(completer, monkeypatch):
 
     monkeypatch.setattr(made, "_guide", guide_few)
     assert without_seconds(made.complete(PROMPTS)) == without_seconds(completer().complete(PROMPTS))
-    assert sizes == [6, 3, 1, 2, 3, 1, 2]
+    assert sizes == [4, 2, 2]
 
 
 def test_a_chunk_as_data(settings):
