@@ -112,13 +112,13 @@ def test_a_function_that_raises(asked):
 @pytest.mark.parametrize("name", ["hang", "hang_in_c"])
 def test_a_function_that_hangs_is_stopped(asked, name):
     """In a loop of Python and in one of C; afterwards it answers again, in a new process."""
-    rule = asked(name, timeout=0.3)
+    rule = asked(name, timeout=1.0)
     began = time.monotonic()
-    with pytest.raises(RuleFailed, match=r"no answer in 0.3 seconds"):
+    with pytest.raises(RuleFailed, match=r"no answer in 1 seconds"):
         rule("h")
     with pytest.raises(RuleFailed):  # it is not asked again
         rule("h")
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     assert rule("a") == 1.0
 
 
