@@ -81,7 +81,7 @@ class Job(NamedTuple):
     decoder        a decoder that stands at some prompts
     limit          tokens at most after a prompt
     ends           the tokens that end a text
-    first          number of the first row; it names the stream that the row draws from
+    streams        a number for each row; with the seed it names the stream that the row draws from
     """
 
     rows: list[list[int]]
@@ -94,7 +94,7 @@ class Job(NamedTuple):
     limit: int
     ends: tuple[int, ...]
     seed: int
-    first: int = 0
+    streams: Sequence[int]
     transform: Transform | None = None
     budget: Budget | None = None
     record: bool = False
@@ -121,7 +121,7 @@ class Job(NamedTuple):
         self, numbers: list[int], begun: list[list[int]], rule: TextRule | None
     ) -> Result[Any]:
         decoder = self.decoder(begun)
-        streams = torch.tensor(numbers, device=decoder.lengths.device) + self.first
+        streams = [self.streams[number] for number in numbers]
         try:
             return self.algorithm.sample(
                 decoder,
@@ -131,7 +131,7 @@ class Job(NamedTuple):
                 transform=self.transform,
                 budget=self.budget,
                 record=self.record,
-                rng=RowStreams(self.seed, streams),
+                rng=RowStreams(self.seed, torch.tensor(streams, device=decoder.lengths.device)),
                 **self.settings,
             )
         except VerifierError as error:  # which keeps what there was so far

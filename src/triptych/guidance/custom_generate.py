@@ -177,7 +177,7 @@ class CustomGenerate:
             limit=limit,
             ends=_ends(config),
             seed=self.seed,
-            first=self._rows_before,
+            streams=range(self._rows_before, self._rows_before + len(rows)),
             transform=None if config.do_sample else argmax,
             budget=_budget(self.budget, config),
         )

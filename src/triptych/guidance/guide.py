@@ -71,6 +71,7 @@ class Guided:
     log_evidence   with weights, the logarithm of the estimate of E[V] under the model, for each
                  prompt: -inf where every particle was refused
     results      what the algorithm returned for each batch: tokens, traces, its `info`
+    members      the prompts of each batch, by their place
     """
 
     prompts: list[str]
@@ -85,6 +86,7 @@ class Guided:
     weights: list[list[Particle]] | None = field(repr=False)
     log_evidence: list[float] | None
     results: list[Result[Any]] = field(repr=False)
+    members: list[list[int]] = field(repr=False)
 
     def __repr__(self) -> str:
         return (
@@ -127,6 +129,7 @@ def guide(
     chat: bool = False,
     layer: Count | None = None,
     batch: Count = BATCH,
+    numbers: Sequence[Count] | None = None,
     budget: Budget | None = None,
     record: bool = False,
     **options: Any,
@@ -142,6 +145,8 @@ def guide(
                  its demonstration where they are not given
     layer        of the hidden states that a verifier of states reads; a probe knows its own
     batch        prompts that are completed together
+    numbers      of the prompts' streams; 0, 1, 2, ... where they are not given. A prompt draws the
+                 same under the same number and seed, whichever prompts stand beside it.
     """
     check_language_model(model)
     chosen = algorithm_called(algorithm, verifier)
@@ -163,14 +168,17 @@ def guide(
         limit=limit,
         ends=model.end_tokens,
         seed=seed,
+        streams=_streams(numbers, len(rows)),
         transform=_transform(temperature, top_p, top_k),
         budget=budget,
         record=as_flag("record", record),
     )
     found: dict[int, Completion] = {}
     results: list[Result[Any]] = []
+    members: list[list[int]] = []
     for part in job.run(at_once):
         results.append(part.result)
+        members.append(part.numbers)
         found |= zip(part.numbers, job.completions(part), strict=True)
     made = [found[number] for number in range(len(rows))]
     return Guided(
@@ -186,6 +194,7 @@ def guide(
         weights=_all([row.particles for row in made]),
         log_evidence=_all([row.log_evidence for row in made]),
         results=results,
+        members=members,
     )
 
 
@@ -259,6 +268,18 @@ def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) ->
                 f"prompts[{b}] has {len(row)} tokens and max_new_tokens is {limit}; this model "
                 f"reads at most {model.length}: shorten the prompt or max_new_tokens"
             )
+
+
+def _streams(numbers: Sequence[Count] | None, prompts: int) -> list[int]:
+    """The number of the stream from which each prompt draws."""
+    if numbers is None:
+        return list(range(prompts))
+    given = as_list("numbers", numbers, "numbers, one for each prompt")
+    if len(given) != prompts:
+        raise UserError(
+            f"numbers has {len(given)} numbers; there are {prompts} prompts, and each has one"
+        )
+    return [as_count("a number of numbers", number, at_most=2**63 - 1) for number in given]
 
 
 def _transform(heat: Number, share: Number, most: Count) -> Transform | None:
