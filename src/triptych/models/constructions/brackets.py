@@ -232,8 +232,8 @@ class BracketTransformer:
                 tuple(named[f"{at}mlp.{j}.weight"] for j in range(depth)),
                 tuple(named[f"{at}mlp.{j}.bias"] for j in range(depth)),
             )
-            attention = (named[at + name] for name in ("key", "query", "value"))
-            layers.append(Layer(*attention, mlp, float(named[at + "constant"])))
+            key, query, value = (named[at + name] for name in ("key", "query", "value"))
+            layers.append(Layer(key, query, value, mlp, float(named[at + "constant"])))
         types, max_depth, length = (int(size) for size in named["sizes"])
         return cls(types, max_depth, length, named["vectors"], tuple(layers))
 
