@@ -17,7 +17,6 @@ from triptych.theory.brackets.balance import Attention
 from triptych.theory.brackets.pumping import Pump
 
 Q = 0.4
-pytestmark = pytest.mark.usefixtures("unchecked_shapes")
 
 
 def normal(*shape, seed=0):
@@ -109,13 +108,13 @@ def test_no_rivals_with_one_type_or_at_level_one():
 
 
 def test_numbers_of_the_theorem_by_hand():
-    assert balance.most_pairs(17, 2, 2) == 6
+    assert balance.most_pairs(17, 2, 2) == 5
     assert balance.log10_loss_bound(2, 0.5, 17) == pytest.approx(-17 * math.log10(16))
     delta = balance.separation(2.0, 0.0, 0.5)
     assert delta == pytest.approx(math.sqrt(2) / 4)
-    constant = balance.largest_constant(2.0, 0.0, 0.5, length=18, pair_level=2, level=2)
-    assert constant == pytest.approx(2 * (4 / delta + 1) * 18 / 6)
-    assert balance.largest_constant(2, 0.4, 0.5, length=18, pair_level=2, level=2) == math.inf
+    constant = balance.largest_constant(2.0, 0.0, 0.5, length=18, max_depth=2, level=2)
+    assert constant == pytest.approx(2 * (4 / delta + 1) * 18 / 5)
+    assert balance.largest_constant(2, 0.4, 0.5, length=18, max_depth=2, level=2) == math.inf
 
 
 def test_lemma_2_2_1_with_a_constant_that_does_not_depend_on_the_vectors():

@@ -9,8 +9,6 @@ from triptych.models.constructions.normalised import Layer, Mlp
 from triptych.structures.brackets.dyck import Dyck
 from triptych.theory.brackets.encodings import independence, twin_stacks
 
-pytestmark = pytest.mark.usefixtures("unchecked_shapes")
-
 
 def test_ranks_by_hand():
     found = independence(first_layer(1, 2), 1, 2)

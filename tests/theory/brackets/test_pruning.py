@@ -8,8 +8,6 @@ import torch
 from triptych.core.validation import UserError
 from triptych.theory.brackets import pruning
 
-pytestmark = pytest.mark.usefixtures("unchecked_shapes")
-
 
 def drawing(seed=0):
     generator = torch.Generator().manual_seed(seed)

@@ -138,7 +138,7 @@ def prefix_norms(attention: Attention) -> Float[Tensor, "types levels"]:
     return torch.tensor(rows, dtype=torch.float64)
 
 
-def violations(attention: Attention) -> Float[Tensor, "types levels types levels"]:
+def violations(attention: Attention) -> Float[Tensor, "types levels types inner"]:
     """‖S[i, d', j, d]‖ / P[j, d], the last index for d = 2 … D."""
     sizes = pair_effects(attention)[..., 1:, :].norm(dim=-1)
     return sizes / prefix_norms(attention)
@@ -151,7 +151,7 @@ def balance_violation(attention: Attention) -> float:
 
 def measured_constants(
     attention: Attention, length: Count
-) -> Float[Tensor, "types levels types levels"]:
+) -> Float[Tensor, "types levels types inner"]:
     """‖S‖ N / P: Theorem 2.2.2 says that one constant bounds it for near-optimal models."""
     return violations(attention) * as_size("length", length)
 
@@ -159,12 +159,12 @@ def measured_constants(
 # ------------------------------------------------------------------ Theorem 2.2.2, written out
 
 
-def most_pairs(length: int, pair_level: int, level: int) -> int:
-    """How many pairs of level d' fit before the brackets of Q(j, d, t), in N tokens.
+def most_pairs(length: int, max_depth: int, level: int) -> int:
+    """How many pairs fit into N tokens beside a visit to all depths and those of Q(j, d, t).
 
-    Worked value: N = 17, d' = d = 2 needs 2 tokens to reach level 2 and 3 for the rest: 6 pairs.
+    Worked value: N = 17, D = d = 2 needs 4 tokens for the visit and 3 for the rest: 5 pairs.
     """
-    return (length - 2 * (pair_level - 1) - (level + 1)) // 2
+    return (length - 2 * max_depth - (level + 1)) // 2
 
 
 def separation(lipschitz: float, error: float, q: float) -> float:
@@ -176,17 +176,18 @@ def separation(lipschitz: float, error: float, q: float) -> float:
 
 
 def largest_constant(
-    lipschitz: Number, error: Number, q: Number, *, length: Count, pair_level: int, level: int
+    lipschitz: Number, error: Number, q: Number, *, length: Count, max_depth: int, level: int
 ) -> float:
     """An upper bound of ‖S‖ N / P: 2 (4/δ + 1) N / n, n = `most_pairs`; ∞ where δ ≤ 0.
 
-    With n = 0 and with n pairs, what stands before the open brackets is at most R P long,
-    R = 4/δ + 1 by Lemma 2.2.1, and the difference is n S. The printed constant is 16 D R, with an
-    R that depends on P; this one does not.
+    error: of the model on the prefixes of `pumping.pumped` with 0 and with n pairs, before both
+    stacks of `rivals`. With either number of pairs, what stands before the open brackets adds a
+    vector of norm at most R P, R = 4/δ + 1 by Lemma 2.2.1; the difference of the two is n S. The
+    printed constant is 16 D R, with an R that depends on P; this one does not.
     """
     lipschitz, error = as_number("lipschitz", lipschitz), as_number("error", error)
     q, length = as_probability("q", q, strictly=True), as_size("length", length)
-    delta, pairs = separation(lipschitz, error, q), most_pairs(length, pair_level, level)
+    delta, pairs = separation(lipschitz, error, q), most_pairs(length, max_depth, level)
     if delta <= 0 or pairs < 1:
         return math.inf
     return 2 * (4 / delta + 1) * length / pairs
