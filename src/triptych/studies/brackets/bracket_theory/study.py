@@ -183,7 +183,7 @@ STUDY = Study(
             lengths=(17, 33),
             decays=(1e-6,),
             steps=1,
-            blocks=(8, 32),
+            blocks=(8, 12, 16),
             large=(),
             shared=(1,),
         ),
