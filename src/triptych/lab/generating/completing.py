@@ -82,8 +82,7 @@ def release() -> None:
 
 def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
     """The model of the settings; what cannot be loaded is one sentence."""
-    for variable in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"):  # we have one of our own
-        os.environ.setdefault(variable, "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # we have one of our own
     try:
         return PretrainedCausalLM.from_pretrained(
             settings.model, dtype=settings.dtype, device=device
