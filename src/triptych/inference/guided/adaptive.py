@@ -1,4 +1,4 @@
-"""Particles with few questions: each token is proposed by adaptive weighted rejection sampling
+"""Particles that draw again: each token is proposed by adaptive weighted rejection sampling
 [Lipkin et al. 2025, arXiv 2504.05410].
 
 `particles` draws one token a step, and a particle whose token is refused is lost. Here a particle
