@@ -165,7 +165,7 @@ def test_a_run_that_erases_its_prompt_round_trips():
         assert row["erased"][-1] == result.costs.erased[number]
 
 
-SMALL = {"dyck": 6, "zeros": 3, "parity": 4, "some-zero": 3}
+SMALL = {"dyck": 6, "zeros": 3, "parity": 4, "some-zero": 3, "attention": 4}
 
 
 @pytest.mark.parametrize("task", TASKS)

@@ -103,7 +103,9 @@ def replay(
     algorithm: Annotated[
         str, typer.Argument(help="One of the algorithms below, or a Python file of your own.")
     ] = "backtracking",
-    task: Annotated[str, typer.Option(help="dyck, zeros, parity or some-zero.")] = "dyck",
+    task: Annotated[
+        str, typer.Option(help="dyck, zeros, parity, some-zero or attention.")
+    ] = "dyck",
     seed: Annotated[int, typer.Option(help="Of the draws; and of the verifier's noise.")] = 0,
     length: Annotated[
         int | None, typer.Option(help="Tokens of a string, prompt included; the task's own.")

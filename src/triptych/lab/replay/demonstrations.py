@@ -7,6 +7,7 @@ V*(x_≤t) = P(x in A | x_≤t) under p, in closed form.
     zeros       uniform bits; A = {0^D}
     parity      the hidden string of Theorem 3.1.1; A is the even ones, of which one has mass
     some-zero   uniform bits; A is the strings with a 0
+    attention   brackets by the transformer of [li, Corollary 2.2.1]; A is the closed ones
 """
 
 import difflib
@@ -26,6 +27,7 @@ from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, check_count, check_probability
 from triptych.inference.guided.algorithm import Algorithm, Setting, algorithms
 from triptych.inference.guided.generation import Result
+from triptych.models.constructions.balanced import uniform
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets
 from triptych.structures.constraints import AllZeros, EvenParity, SomeZero
@@ -34,6 +36,7 @@ from triptych.structures.uniform import Uniform
 from triptych.verifiers.exact import Rule
 from triptych.verifiers.noisy import Flipped, WithinFactor
 
+_DEPTH = 3  # of the brackets of `attention`
 SLIP = 0.25  # how often the writer of `dyck` mistakes the type of a closing bracket
 
 
@@ -139,6 +142,36 @@ def _bits(
     return Demonstration(model, verifier, Rule(value), list("01"), length, title, about)
 
 
+def _attention(length: int, seed: int) -> Demonstration:
+    if length % 2:
+        raise UserError(f"length is {length}; all brackets are closed after an even number only")
+    model, depths = uniform(2, _DEPTH, length, q=0.5), _DEPTH + 1
+    dyck = Dyck.prefixes(2, _DEPTH, length, q=0.5)
+    closed = torch.zeros(length + 1, depths, dtype=torch.float64)  # P(closed at the end | t, depth)
+    closed[length, 0] = 1.0
+    for t in range(length - 1, -1, -1):
+        opens, closes = dyck.moves[t, :, 0], dyck.moves[t, :, 1]
+        closed[t, :-1] += opens[:-1] * closed[t + 1, 1:]
+        closed[t, 1:] += closes[1:] * closed[t + 1, :-1]
+
+    def value(prefix: list[int]) -> float:
+        possible = bool(dyck.completable(torch.tensor([prefix]).long().reshape(1, -1)))
+        depth = sum(1 - 2 * (token % 2) for token in prefix)
+        return float(closed[len(prefix), depth]) if possible else 0.0
+
+    return Demonstration(
+        model,
+        Rule(lambda prefix: float(value(prefix) > 0)),
+        Rule(value),
+        list("[]()"),
+        length,
+        "brackets by uniform attention",
+        f"The model is a transformer of two layers whose attention weights are all equal. It never "
+        f"mistakes a bracket. Of its strings of {length} tokens those are right that leave none "
+        "open.",
+    )
+
+
 class _MadeTask(NamedTuple):
     make: Callable[[int, int], Demonstration]
     length: int
@@ -149,6 +182,7 @@ TASKS: Mapping[str, _MadeTask] = {
     "zeros": _MadeTask(_zeros, 8),
     "parity": _MadeTask(_parity, 6),
     "some-zero": _MadeTask(_some_zero, 8),
+    "attention": _MadeTask(_attention, 16),
 }
 
 
