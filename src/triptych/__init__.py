@@ -27,15 +27,16 @@ Randomness and laws
     program into its law; check_structure and check_sampler try the axioms on your own; MaskLaw
     says which positions are hidden, or redrawn, together.
 Guided generation, one module each with `sample`
-    ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, vgb; the model is a
-    RecomputingDecoder of anything with next_token_log_probs, the verifier a Rule or a value.
+    ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, adaptive, vgb; the
+    model is a RecomputingDecoder of anything with next_token_log_probs, the verifier a Rule or a
+    value.
 Samplers of full sequences, one module each
     gibbs redraws blocks of positions, parallel draws many positions at once.
 Studies of your own
     Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: triptych.studies.api.decide; for
     figures: Figure, Panel, Series, Heatmap. A notebook draws them.
 
-On the command line: triptych --help.
+On the command line: triptych --help; triptych generate guides a model over a file of prompts.
 """
 
 import importlib
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from triptych.guidance.probes import train_probe as train_probe
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
+    from triptych.inference.guided import adaptive as adaptive
     from triptych.inference.guided import ancestral as ancestral
     from triptych.inference.guided import backtracking as backtracking
     from triptych.inference.guided import best_of_n as best_of_n
@@ -131,6 +133,7 @@ _MODULES = {  # package -> its modules that are names here
     "": ["hf"],
     "inference.chains": ["gibbs", "parallel"],
     "inference.guided": [
+        "adaptive",
         "ancestral",
         "backtracking",
         "best_of_n",
