@@ -186,6 +186,9 @@ def test_every_algorithm_gives_a_page_with_every_event(algorithm, task):
         assert row["correct"] is correct[number]
         for name in ("generator_calls", "verifier_calls", "generated", "erased"):
             assert row["totals"][name] == int(getattr(result.costs, name)[number])
+        if row["generated"] is None:  # it asks about tokens that it does not write: totals alone
+            assert algorithm == "adaptive"
+            continue
         assert row["generated"][-1] == row["totals"]["generated"]
         assert row["erased"][-1] == row["totals"]["erased"]
         if algorithm not in (
