@@ -11,7 +11,13 @@ from triptych.core.randomness import TorchRng
 from triptych.lab.running.workbench import WorkBench
 from triptych.structures.brackets.dyck import Dyck
 from triptych.studies.api.study import Rows
-from triptych.studies.brackets.bracket_theory import figures, judge, near_balance, study
+from triptych.studies.brackets.bracket_theory import (
+    figures,
+    judge,
+    judge_near_balance,
+    near_balance,
+    study,
+)
 from triptych.studies.brackets.bracket_theory.predictions import every_prefix, long_prefix
 from triptych.studies.brackets.bracket_theory.rows import (
     Approximate,
@@ -43,15 +49,15 @@ def gather(tmp_path, unchecked_shapes):
 # ------------------------------------------------------------------ predictions
 
 
-def test_a_long_prefix_has_the_laws_of_the_structure():
+def test_a_long_prefix_has_the_laws_of_the_structure(unchecked_shapes):
     tokens, laws = long_prefix(3, 4, 30, TorchRng(0))
     truth = Dyck.prefixes(3, 4, 30, q=0.5)
     assert truth.completable(tokens).all()
     torch.testing.assert_close(laws[:-1], truth.every_next_token_log_probs(tokens)[0].exp())
 
 
-def test_long_prefixes_follow_the_law():
-    """2000 strings "[]", "[[" or with "(" after one another: depth 1 closes half the time."""
+def test_long_prefixes_follow_the_law(unchecked_shapes):
+    """Of 400 strings "[]" and "[[" half are closed."""
     rng = TorchRng(0)
     closed = sum(int(long_prefix(1, 2, 2, rng)[0][0, 1]) for _ in range(400))
     assert 140 < closed < 260  # 6 standard deviations
@@ -157,8 +163,8 @@ def test_pruning_rows(gather):
     [
         ("li.thm-2.2.1-sufficient", judge.DEPTH_ONLY),
         ("li.thm-2.2.1-necessary", judge.ONE_TYPE),
-        ("li.thm-2.2.2", judge.DEPTH_ZERO),
-        ("li.cor-2.2.2", judge.NO_DECAY),
+        ("li.thm-2.2.2", judge_near_balance.DEPTH_ZERO),
+        ("li.cor-2.2.2", judge_near_balance.NO_DECAY),
     ],
 )
 def test_edges_are_named(claim, edge):
@@ -168,7 +174,7 @@ def test_edges_are_named(claim, edge):
 
 
 def test_growth_that_is_not_proportional_is_none():
-    flat = [replace(row, depth_zero=10.0) for row in judge.APPROXIMATE_HELD]
+    flat = [replace(row, depth_zero=10.0) for row in judge_near_balance.APPROXIMATE_HELD]
     verdict = CLAIMS["li.thm-2.2.2"].verdict(flat)
     assert verdict.outcome is Status.HOLDS
     assert verdict.exceptions == ()
