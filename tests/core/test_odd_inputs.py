@@ -137,6 +137,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.generation.Generation.take_argmax",
         "inference.generation.Generation.transformed",
         "inference.generation.Generation.within_budget",
+        "inference.resampling.as_they_stand",
         "inference.resampling.cloud_law",
         "inference.resampling.effective_size",
         "inference.resampling.normalised",

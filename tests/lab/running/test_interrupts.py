@@ -213,7 +213,7 @@ def has_run(run):
         pytest.param(maps("_multiarray_umath"), marks=pytest.mark.slow),
         maps("libtorch_cpu"),
         pytest.param(server_loads, marks=pytest.mark.slow),
-        has_run,
+        pytest.param(has_run, marks=pytest.mark.slow),
     ],
     ids=["numpy", "torch", "fork server", "report"],
 )
