@@ -18,6 +18,7 @@ from triptych.core.validation import (
     UserError,
     as_count,
     as_end_token,
+    as_integers,
     as_probability,
     as_size,
     check_can,
@@ -45,6 +46,7 @@ Lengths = Count | Sequence[Count]
 
 def as_lengths(length: Lengths, start: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
     """The full length of every row; none is shorter than its prompt."""
+    start = as_integers("start", start, dimensions=1)
     if isinstance(length, Sequence):
         limits = torch.tensor([as_size("length", each, at_least=0) for each in length])
         limits = limits.to(start)
