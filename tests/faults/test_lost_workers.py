@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def errors():
-    return ray_engine._import_ray().exceptions
+    return ray_engine.import_ray().exceptions
 
 
 # What Ray raises when the unit is not to blame, and when nothing but the unit or the setup is.
@@ -111,7 +111,7 @@ class Names(Quiet):
 
 def run_with(folder, monkeypatch, losses, *, late):
     cluster, progress = OneMachine(losses, late=late), Names()
-    monkeypatch.setattr(ray_engine, "_import_ray", lambda: cluster)
+    monkeypatch.setattr(ray_engine, "import_ray", lambda: cluster)
     with Store.open(folder) as store:
         summary = run_study(
             toy_studies.STUDY, SMOKE, store=store, engine="ray", progress=progress, workers=2
@@ -162,7 +162,7 @@ def test_the_limit_holds_for_each_attempt(tmp_path, monkeypatch):
     """The time of an attempt that was lost does not count: nothing is cancelled."""
     cluster = OneMachine([LOST["node gone"]()], late=True)
     cluster.seconds = 0.3
-    monkeypatch.setattr(ray_engine, "_import_ray", lambda: cluster)
+    monkeypatch.setattr(ray_engine, "import_ray", lambda: cluster)
     with Store.open(tmp_path) as store:
         summary = run_study(
             toy_studies.STUDY, SMOKE, store=store, engine="ray", workers=2, limit_s=0.2

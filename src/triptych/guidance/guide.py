@@ -63,6 +63,7 @@ class Guided:
     costs        of each prompt: generator_calls, generated, erased, verifier_calls
     totals       forward passes and seconds, over all batches
     results      what the algorithm returned for each batch: tokens, traces, its `info`
+    members      the prompts of each batch, by their place
     """
 
     prompts: list[str]
@@ -74,6 +75,7 @@ class Guided:
     costs: list[dict[str, int]]
     totals: dict[str, int | float]
     results: list[Result[Any]] = field(repr=False)
+    members: list[list[int]] = field(repr=False)
 
     def __repr__(self) -> str:
         return (
@@ -120,6 +122,7 @@ def guide(
     chat: bool = False,
     layer: Count | None = None,
     batch: Count = BATCH,
+    numbers: Sequence[Count] | None = None,
     budget: Budget | None = None,
     record: bool = False,
     **options: Any,
@@ -134,6 +137,8 @@ def guide(
                  its demonstration where they are not given
     layer        of the hidden states that a verifier of states reads
     batch        prompts that are completed together
+    numbers      of the prompts' streams; 0, 1, 2, ... where they are not given. A prompt draws the
+                 same under the same number and seed, whichever prompts stand beside it.
     """
     check_can("model", model, "decoder", "encode", "text_of", "end_tokens")
     chosen = _algorithm(algorithm, verifier)
@@ -142,13 +147,15 @@ def guide(
     at_once = as_count("batch", batch, at_least=1)
     texts, rows = _tokens(model, prompts, as_flag("chat", chat))
     _check_room(model, rows, limit)
+    streams = _streams(numbers, len(rows))
     transform = _transform(temperature, top_p, top_k)
     threshold = float(settings.get("threshold", THRESHOLD))
     function = _function(verifier)
     found: dict[int, _Row] = {}
     results: list[Result[Any]] = []
-    for numbers in _batches(rows, at_once, apart=function is not None):
-        begun = [rows[number] for number in numbers]
+    batches = _batches(rows, at_once, apart=function is not None)
+    for members in batches:
+        begun = [rows[number] for number in members]
         rule = verifier
         if function is not None:
             rule = TextRule(
@@ -163,11 +170,13 @@ def guide(
             transform=transform,
             budget=budget,
             record=record,
-            rng=RowStreams(seed, torch.tensor(numbers, device=decoder.lengths.device)),
+            rng=RowStreams(
+                seed, torch.tensor([streams[n] for n in members], device=decoder.lengths.device)
+            ),
             **settings,
         )
         results.append(result)
-        for place, number in enumerate(numbers):
+        for place, number in enumerate(members):
             found[number] = _row(model, result, place, function, threshold)
     made = [found[number] for number in range(len(rows))]
     return Guided(
@@ -180,6 +189,7 @@ def guide(
         costs=[row.costs for row in made],
         totals=_totals(results),
         results=results,
+        members=batches,
     )
 
 
@@ -273,6 +283,18 @@ def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) ->
                 f"prompts[{b}] has {len(row)} tokens and max_new_tokens is {limit}; this model "
                 f"reads at most {model.length}: shorten the prompt or max_new_tokens"
             )
+
+
+def _streams(numbers: Sequence[Count] | None, prompts: int) -> list[int]:
+    """The number of the stream from which each prompt draws."""
+    if numbers is None:
+        return list(range(prompts))
+    given = as_list("numbers", numbers, "numbers, one for each prompt")
+    if len(given) != prompts:
+        raise UserError(
+            f"numbers has {len(given)} numbers; there are {prompts} prompts, and each has one"
+        )
+    return [as_count("a number of numbers", number, at_most=2**63 - 1) for number in given]
 
 
 def _transform(heat: Number, share: Number, most: Count) -> Transform | None:

@@ -25,6 +25,8 @@ COMMANDS = (
     "list",
     "env",
     "replay",
+    "generate",
+    "fetch",
 )
 
 

@@ -432,7 +432,7 @@ def test_a_fork_server_that_dies_at_its_start(tmp_path, study_file, monkeypatch)
     """It is started again a few times; then a sentence, and no unit is to blame."""
     starts = []
 
-    def start(context):
+    def start(context, work):
         starts.append(context)
         raise EOFError("unexpected EOF")
 

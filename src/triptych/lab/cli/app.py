@@ -13,6 +13,8 @@ from triptych.lab.cli.claims import claims
 from triptych.lab.cli.env import env
 from triptych.lab.cli.errors import DEBUG, Commands
 from triptych.lab.cli.export_import import export_units, import_units
+from triptych.lab.cli.fetch import fetch
+from triptych.lab.cli.generate import generate
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
 from triptych.lab.cli.renamed import renamed
@@ -66,6 +68,8 @@ app.command()(new)
 app.command()(axioms)
 app.command()(theorems)
 app.command(cls=ReplayCommand)(replay)
+app.command()(generate)
+app.command()(fetch)
 app.command()(bench)
 app.command()(env)
 

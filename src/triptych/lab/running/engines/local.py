@@ -11,18 +11,19 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import BaseContext
 from multiprocessing.process import BaseProcess
+from typing import Any
 
 from triptych.core.validation import UserError
 from triptych.lab.running.engines.threads import one_thread
 from triptych.lab.running.interrupts import HeldInterrupts
-from triptych.lab.running.items import Ended, Event, Started, WorkItem
+from triptych.lab.running.items import Ended, Event, Started
 from triptych.lab.running.worker import run_item
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
@@ -37,7 +38,7 @@ class _Worker:
     process: BaseProcess
     connection: Connection
     ready: bool = False
-    item: WorkItem | None = None
+    item: Any = None
     since: float = 0.0
 
     def ended(self, error: str) -> Ended:
@@ -46,9 +47,15 @@ class _Worker:
 
 
 def run_locally(
-    items: Sequence[WorkItem], max_workers: int, limit_s: float | None
+    items: Sequence[Any],
+    max_workers: int,
+    limit_s: float | None,
+    work: Callable[[Any], Ended] = run_item,
 ) -> Iterator[Event]:
     """Run the units on up to `max_workers` processes, each for at most `limit_s` seconds.
+
+    `work` is what a worker does with an item: `run_item` with a `WorkItem`, or another function of
+    a module with items that have a `key`.
 
     A unit whose worker is killed has failed, and this run does not try it again: on one machine
     the usual reason is that the memory is full, and a second try would fill it again.
@@ -65,7 +72,7 @@ def run_locally(
                 wanted = len(queue) + sum(worker.item is not None for worker in workers)
                 while len(workers) < min(max_workers, wanted):
                     try:
-                        workers.append(_start_worker(context))
+                        workers.append(_start_worker(context, work))
                     except (EOFError, OSError) as error:
                         failed_starts = _count_failed_start(failed_starts, repr(error))
                         break
@@ -110,7 +117,7 @@ def _count_failed_start(failed_starts: int, reason: str) -> int:
     return failed_starts + 1
 
 
-def _start_worker(context: BaseContext) -> _Worker:
+def _start_worker(context: BaseContext, work: Callable[[Any], Ended]) -> _Worker:
     """A new worker process; it says when it is ready."""
     method = context.get_start_method()
     if method == "forkserver":
@@ -120,14 +127,14 @@ def _start_worker(context: BaseContext) -> _Worker:
         # SIGINT in this thread: that must not happen between our blocking and the fork server.
         resource_tracker.ensure_running()
     ours, theirs = context.Pipe()
-    process: BaseProcess = context.Process(target=_worker_main, args=(theirs,))  # pyright: ignore[reportAttributeAccessIssue]
+    process: BaseProcess = context.Process(target=_worker_main, args=(theirs, work))  # pyright: ignore[reportAttributeAccessIssue]
     with one_thread(), _sigint_blocked():
         process.start()
     theirs.close()
     return _Worker(process, ours)
 
 
-def _worker_main(connection: Connection) -> None:
+def _worker_main(connection: Connection, work: Callable[[Any], Ended]) -> None:
     """What a worker does: receive a unit, run it, send how it ended."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which stops us
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
@@ -135,7 +142,7 @@ def _worker_main(connection: Connection) -> None:
     try:
         connection.send(None)
         while True:
-            connection.send(run_item(connection.recv()))
+            connection.send(work(connection.recv()))
     except (EOFError, OSError):
         return
 
@@ -148,7 +155,7 @@ def _exit_with_parent() -> None:
         os._exit(1)
 
 
-def _send(worker: _Worker, item: WorkItem) -> bool:
+def _send(worker: _Worker, item: Any) -> bool:
     """Whether the worker was there to take the unit."""
     try:
         worker.connection.send(item)

@@ -31,10 +31,10 @@ def run_on_ray(
     there. So the unit goes to the end of the queue and is tried again, `MAX_ATTEMPTS` times in all.
     A unit that raises is not tried again.
     """
-    ray = _import_ray()
+    ray = import_ray()
     ours = not ray.is_initialized()
     if ours:
-        _connect(ray, address, workers)
+        connect(ray, address, workers)
     running: dict[Any, _Submitted] = {}
     try:
         on_gpu = any(item.device.startswith("cuda") for item in items)
@@ -127,7 +127,8 @@ def _receive(ray: Any, stream: Any, unit: _Submitted) -> Event | _Lost:
     return Ended(*ended)
 
 
-def _import_ray() -> Any:
+def import_ray() -> Any:
+    """The package ray, or a sentence on how to get it."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         with warnings.catch_warnings():
@@ -139,7 +140,8 @@ def _import_ray() -> Any:
         ) from error
 
 
-def _connect(ray: Any, address: str | None, workers: int | None) -> None:
+def connect(ray: Any, address: str | None, workers: int | None) -> None:
+    """Join a running cluster; without an address, start one with so many CPUs here."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
     if address is None:  # "local" starts one also where another one runs
         options |= {"num_cpus": workers, "include_dashboard": False}

@@ -1,0 +1,128 @@
+"""`triptych generate`: guide a language model over a file of prompts."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triptych.lab.cli.options import Address, Device
+from triptych.lab.running.interrupts import explain_stop
+
+
+def generate(
+    model: Annotated[
+        str, typer.Option(help="A folder, a .gguf file, a fetched name or a name on the hub.")
+    ],
+    prompts: Annotated[
+        str, typer.Option(help="A .jsonl file, a .txt file with a prompt a line, or - (stdin).")
+    ],
+    out: Annotated[Path, typer.Option(help="The file of the rows, JSON lines.")],
+    max_new_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.")],
+    verifier: Annotated[
+        str | None,
+        typer.Option(
+            help="json, json:schema.json, regex:PATTERN, python, brackets, or rule.py:function, "
+            "which answers True, False or a probability to the text so far."
+        ),
+    ] = None,
+    algorithm: Annotated[
+        str, typer.Option(help="As `triptych replay --help` lists them, or a Python file.")
+    ] = "backtracking",
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="OPTION=VALUE", help="An option of the algorithm, as quota=4."
+        ),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="Of the model's laws.")] = 1.0,
+    top_p: Annotated[float, typer.Option(help="Draw from the nucleus of this mass.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from so many tokens; 0 is all.")] = 0,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Prompts are what a user says, in the chat template.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    batch: Annotated[int, typer.Option(help="Prompts that are completed together.")] = 16,
+    dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
+    device: Device = "cpu",
+    budget_tokens: Annotated[
+        int | None, typer.Option(help="Tokens that may be drawn for a prompt.")
+    ] = None,
+    budget_seconds: Annotated[
+        float | None, typer.Option(help="Seconds that a batch may take.")
+    ] = None,
+    budget_questions: Annotated[
+        int | None, typer.Option(help="Questions to the verifier for a prompt.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds of one question to rule.py; inf is no limit.")
+    ] = 30.0,
+    engine: Annotated[
+        str, typer.Option(help="inline: this process; local: processes here; ray: a Ray cluster.")
+    ] = "inline",
+    workers: Annotated[
+        int | None, typer.Option(help="Processes or actors; each loads the model.")
+    ] = None,
+    ray_address: Address = None,
+    limit: Annotated[int | None, typer.Option(help="Only so many prompts, the first.")] = None,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Write all that happened to OUT.trace.jsonl.")
+    ] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Remove the rows that are there and start again.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Make the rows again that failed.")
+    ] = False,
+) -> None:
+    """Guide a model over a file of prompts, with a verifier.
+
+    The same command goes on where an earlier one was stopped; a finished prompt is never done
+    twice. Exit code 0: every prompt has its row, and the last lines say how many failed. 1: no text
+    could be made for any prompt. 2: something given is wrong. 130: Ctrl-C.
+
+    Example: triptych generate --model smollm2-135m --prompts prompts.jsonl --verifier json
+    --max-new-tokens 100 --out texts.jsonl
+    """
+    from triptych.core.validation import UserError
+    from triptych.lab.generating.progress import PromptProgress
+    from triptych.lab.generating.prompts import read_prompts
+    from triptych.lab.generating.run import Spread
+    from triptych.lab.generating.run import generate as complete_all
+    from triptych.lab.generating.settings import make_settings
+
+    if prompts != "-" and Path(prompts).resolve() == out.resolve():
+        raise UserError(f"--prompts and --out are the same file, {out}; give another --out")
+    asked = read_prompts(prompts)
+    settings = make_settings(
+        model=model,
+        verifier=verifier,
+        algorithm=algorithm,
+        changes=changes or [],
+        max_new_tokens=max_new_tokens,
+        temperature=temperature,
+        top_p=top_p,
+        top_k=top_k,
+        chat=chat,
+        seed=seed,
+        dtype=dtype,
+        budget_tokens=budget_tokens,
+        budget_questions=budget_questions,
+        budget_seconds=budget_seconds,
+        timeout=timeout,
+    )
+    with explain_stop():
+        summary = complete_all(
+            asked,
+            settings,
+            out,
+            Spread(engine, workers, batch, device, ray_address, trace),
+            fresh=fresh,
+            retry_failed=retry_failed,
+            limit=limit,
+            progress=PromptProgress(sys.stderr),
+        )
+    for line in summary.lines():
+        typer.echo(line)
+    typer.echo(f"Open {out}")
+    raise typer.Exit(summary.exit_code)

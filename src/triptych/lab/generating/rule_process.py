@@ -1,0 +1,207 @@
+"""A rule of the user's own in a process of its own, which can be stopped.
+
+A thread that hangs cannot be ended; a process can, in a Python loop as well as in C code. So every
+question goes to a child process, and one that gives no answer in time is killed. The next question
+starts a new child. A call that waits inside the kernel (a dead network disk) ends when it returns.
+A process that the rule itself has started is the rule's own business.
+
+Parent and child exchange lines of JSON. This module imports nothing heavy, so that a child starts
+in a tenth of a second.
+"""
+
+import ctypes
+import importlib.util
+import inspect
+import json
+import math
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+START_SECONDS = 120.0  # that the file of a rule may take to be imported
+_KILL_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
+
+
+class RuleFailed(Exception):
+    """The rule gave no answer: it raised, hung, died, or answered what is no value."""
+
+
+class RuleNotThere(ValueError):
+    """There is no such file, it cannot be imported, or it has no such function."""
+
+
+def load_function(file: Path, name: str) -> Callable[..., Any]:
+    """The function of this name in a Python file, which may import what lies beside it."""
+    if not file.is_file():
+        raise RuleNotThere(f"there is no file {str(file)!r}")
+    spec = importlib.util.spec_from_file_location(f"triptych_own_rule_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise RuleNotThere(f"{str(file)!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    sys.modules[spec.name] = module  # dataclasses look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise RuleNotThere(f"{str(file)!r} cannot be imported: {in_one_line(error)}") from error
+    function = vars(module).get(name)
+    if not callable(function):
+        known = [key for key, value in vars(module).items() if inspect.isfunction(value)]
+        listed = f"it has {', '.join(known)}" if known else "it has no function"
+        raise RuleNotThere(f"{str(file)!r} has no function {name}; {listed}")
+    return function
+
+
+def takes_finished(function: Callable[..., Any]) -> bool:
+    """The rule has a parameter `finished`."""
+    try:
+        return "finished" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some functions written in C have no signature
+        return False
+
+
+def as_value(answer: Any) -> float:
+    """True, False or a probability as a float; anything else is no answer."""
+    number = answer.item() if hasattr(answer, "item") else answer
+    if not isinstance(number, Real) or not 0 <= float(number) <= 1:
+        raise TypeError(f"the answer is {repr(answer)[:80]}; it must be True, False or 0..1")
+    return float(number)
+
+
+def in_one_line(error: BaseException) -> str:
+    """An exception in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": ")[:300]
+
+
+class RuleProcess:
+    """A rule of a file, asked in a child process.
+
+    timeout   seconds that one question may take; inf is no limit
+    told      the rule has a parameter `finished`
+    """
+
+    def __init__(self, file: Path, name: str, timeout: float) -> None:
+        self.file, self.name, self.timeout = file, name, timeout
+        self.told = False
+        self._child: subprocess.Popen[bytes] | None = None
+        self._unread = b""
+        self._start()
+
+    def __call__(self, text: str, finished: bool = False) -> float:
+        if self._child is None or self._child.poll() is not None:
+            self._start()
+        self._send({"text": text, "finished": finished})
+        answer = self._receive(self.timeout, f"no answer in {self.timeout:g} seconds")
+        if "error" in answer:
+            raise RuleFailed(answer["error"])
+        return float(answer["value"])
+
+    def close(self) -> None:
+        """End the child."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+            child.wait()
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with suppress(OSError):
+                        pipe.close()
+
+    def _start(self) -> None:
+        self.close()
+        self._unread = b""
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # the child ends when its input does; its standard error is ours
+        self._child = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(self.file), self.name],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for us; we stop it
+        )
+        ready = self._receive(START_SECONDS, f"no start in {START_SECONDS:g} seconds")
+        if "error" in ready:
+            self.close()
+            raise RuleNotThere(ready["error"])
+        self.told = ready["told"]
+
+    def _send(self, message: dict[str, Any]) -> None:
+        assert self._child is not None
+        assert self._child.stdin is not None
+        try:
+            self._child.stdin.write(json.dumps(message).encode() + b"\n")
+            self._child.stdin.flush()
+        except OSError:
+            raise RuleFailed(self._how_it_died()) from None
+
+    def _receive(self, seconds: float, late: str) -> dict[str, Any]:
+        """The next line of the child; one that is late is killed."""
+        assert self._child is not None
+        assert self._child.stdout is not None
+        stdout, until = self._child.stdout.fileno(), time.monotonic() + seconds
+        while b"\n" not in self._unread:
+            left = until - time.monotonic()
+            waiting = None if math.isinf(seconds) else max(0.0, left)
+            if not select.select([stdout], [], [], waiting)[0]:
+                self.close()
+                raise RuleFailed(late)
+            if not (data := os.read(stdout, 1 << 16)):
+                raise RuleFailed(self._how_it_died())
+            self._unread += data
+        line, _, self._unread = self._unread.partition(b"\n")
+        return json.loads(line)
+
+    def _how_it_died(self) -> str:
+        assert self._child is not None
+        try:
+            code = self._child.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            code = 0
+        self.close()
+        if code < 0:
+            return f"its process died with signal {-code} ({signal.strsignal(-code)})"
+        return f"its process exited with code {code}"
+
+
+def _answer_questions(file: str, name: str) -> None:
+    """What the child does. What the rule prints goes to standard error, not among the answers."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    with suppress(OSError, AttributeError):  # only Linux has it
+        ctypes.CDLL(None).prctl(_KILL_WITH_PARENT, signal.SIGKILL)
+
+    def send(message: dict[str, Any]) -> None:
+        answers.write(json.dumps(message).encode() + b"\n")
+        answers.flush()
+
+    try:
+        function = load_function(Path(file), name)
+    except RuleNotThere as error:
+        send({"error": str(error)})
+        return
+    told = takes_finished(function)
+    send({"told": told})
+    for line in sys.stdin.buffer:
+        asked = json.loads(line)
+        options = {"finished": asked["finished"]} if told else {}
+        try:
+            send({"value": as_value(function(asked["text"], **options))})
+        except Exception as error:
+            if os.environ.get("TRIPTYCH_DEBUG"):
+                traceback.print_exc()
+            send({"error": in_one_line(error)})
+
+
+if __name__ == "__main__":
+    _answer_questions(sys.argv[1], sys.argv[2])

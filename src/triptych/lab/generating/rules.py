@@ -1,0 +1,163 @@
+"""The verifier of `triptych generate`, by what a user writes.
+
+    json                 a JSON value          json:schema.json     one that fits the schema
+    regex:PATTERN        a match of the whole pattern
+    python               source code           brackets             balanced ( [ {
+    rule.py:function     a function of the completion's text: True, False or a probability
+
+Ours are asked in this process. A user's function is asked in a process of its own, with a limit on
+the seconds of one question (`rule_process`).
+"""
+
+import difflib
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from triptych.core.validation import UserError
+from triptych.lab.generating.rule_process import (
+    RuleFailed,
+    RuleNotThere,
+    RuleProcess,
+    as_value,
+    in_one_line,
+)
+
+KINDS = ("json", "json:schema.json", "regex:PATTERN", "python", "brackets", "rule.py:function")
+_REMEMBERED = 100_000  # answers
+_SHOWN = 120  # characters of a text in a reason
+
+
+class RuleSource(NamedTuple):
+    """A verifier as plain data, which another process can make.
+
+    kind      json, regex, python, brackets or own
+    file      of a schema or of a rule of one's own
+    detail    the pattern, or the name of the function
+    digest    of the file's bytes
+    """
+
+    kind: str
+    file: str = ""
+    detail: str = ""
+    digest: str = ""
+
+
+def find_rule(given: str) -> RuleSource:
+    """The rule that a user names; what cannot be one is an error here."""
+    kind, colon, rest = given.partition(":")
+    if ".py" in given and kind != "regex":
+        file, _, name = given.rpartition(":")
+        if not file.endswith(".py") or not name.isidentifier():
+            raise UserError(
+                f"the verifier is {given!r}; a rule of your own is given as rule.py:function"
+            )
+        return RuleSource("own", str(Path(file).resolve()), name, _digest(file, "a rule"))
+    if kind == "json" and colon:
+        source = RuleSource("json", str(Path(rest).resolve()), "", _digest(rest, "a schema"))
+    elif kind == "regex" and colon:
+        source = RuleSource("regex", detail=rest)
+    elif given in ("json", "python", "brackets"):
+        source = RuleSource(given)
+    else:
+        near = difflib.get_close_matches(given, ("json", "regex:", "python", "brackets"), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"there is no verifier {given!r}{hint} It is one of {', '.join(KINDS)}")
+    _ready_made(source)  # refuses a pattern or a schema that is none
+    return source
+
+
+class AskedRule:
+    """A rule that remembers its answers, and what went wrong last.
+
+    failure   why the latest question had no answer, and the text it was about; None if it had one
+    """
+
+    def __init__(self, source: RuleSource, timeout: float) -> None:
+        self._own: RuleProcess | None = None
+        if source.kind == "own":
+            try:
+                self._own = RuleProcess(Path(source.file), source.detail, timeout)
+            except RuleNotThere as error:
+                raise UserError(f"the verifier: {error}") from error
+            except RuleFailed as error:
+                raise UserError(f"the verifier cannot be started: {error}") from error
+            self._told, self._function = self._own.told, self._own
+        else:
+            self._told, self._function = True, _ready_made(source)
+        self._known: dict[tuple[str, bool], float | str] = {}
+        self.failure: tuple[str, str] | None = None
+
+    def __call__(self, text: str, finished: bool = False) -> float:
+        question = (text, finished and self._told)
+        if question not in self._known:
+            self._known[question] = self._ask(*question)
+            while len(self._known) > _REMEMBERED:
+                self._known.pop(next(iter(self._known)))
+        answer = self._known[question]
+        if isinstance(answer, str):
+            self.failure = (answer, text)
+            raise RuleFailed(answer)
+        return answer
+
+    def check(self) -> None:
+        """Refuse a rule whose answers are of a wrong kind, by asking about the empty text."""
+        try:
+            self("")
+        except RuleFailed as error:
+            if str(error).startswith("TypeError: the answer is"):
+                raise UserError(
+                    f"the verifier answers a wrong thing to the empty text: {error}"
+                ) from None
+        self.failure = None
+
+    def close(self) -> None:
+        if self._own is not None:
+            self._own.close()
+
+    def _ask(self, text: str, finished: bool) -> float | str:
+        """The value, or why there is none."""
+        try:
+            return as_value(self._function(text, finished))
+        except RuleFailed as error:
+            return str(error)
+        except Exception as error:
+            return in_one_line(error)
+
+
+def failure_reason(why: str, text: str) -> str:
+    """The reason of a row whose verifier gave no answer."""
+    shown = repr(text) if len(text) <= _SHOWN else "..." + repr(text[-_SHOWN:])
+    return f"the verifier failed on the text {shown}: {why}"
+
+
+def _ready_made(source: RuleSource) -> Callable[..., Any]:
+    from triptych.verifiers.text_rules.brackets import BracketPrefix
+    from triptych.verifiers.text_rules.json_text import JsonPrefix
+    from triptych.verifiers.text_rules.python_source import PythonPrefix
+    from triptych.verifiers.text_rules.regular import RegexPrefix
+
+    if source.kind == "regex":
+        return RegexPrefix(source.detail)
+    if source.kind == "python":
+        return PythonPrefix()
+    if source.kind == "brackets":
+        return BracketPrefix()
+    if not source.file:
+        return JsonPrefix()
+    try:
+        schema = json.loads(Path(source.file).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"the schema {source.file!r} is not JSON: {error}") from error
+    return JsonPrefix(schema)
+
+
+def _digest(file: str, what: str) -> str:
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise UserError(
+            f"the verifier: {what} in {file!r} cannot be read ({error.strerror or error})"
+        ) from error

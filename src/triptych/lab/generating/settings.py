@@ -1,0 +1,194 @@
+"""What decides the texts of a run, as plain data, and its fingerprint.
+
+The batch, the engine, the workers and the device are not among it: a text does not depend on them,
+except through the rounding of the model.
+"""
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from triptych.core.validation import UserError, as_count, as_number, as_probability, as_seed, shown
+from triptych.inference.guided.algorithm import Algorithm
+from triptych.inference.guided.costs import Budget
+from triptych.lab.generating.rules import RuleSource, find_rule
+from triptych.lab.replay.demonstrations import find_algorithm
+from triptych.models.pretrained.causal_loading import as_dtype
+
+TIMEOUT = 30.0
+"""Seconds of one question to a rule of the user's own, where no number is given."""
+_SAMPLE = 1 << 16  # bytes at both ends of a model's file that its digest reads
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the texts.
+
+    model       where it is loaded from: a folder, a .gguf file, or a name on the hub
+    weights     a digest of its files, empty for a model of the hub
+    algorithm   its name, or the file of the user's own; `own_algorithm` is that file's digest
+    options     of the algorithm, all of them
+    """
+
+    model: str
+    weights: str
+    verifier: RuleSource | None
+    algorithm: str
+    own_algorithm: str
+    options: Mapping[str, Any]
+    max_new_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    chat: bool
+    seed: int
+    dtype: str
+    budget_tokens: int | None
+    budget_questions: int | None
+    budget_seconds: float | None
+    timeout: float
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data; a limit of infinity is None there."""
+        plain = asdict(self)
+        plain["verifier"] = self.verifier._asdict() if self.verifier else None
+        plain["timeout"] = None if math.isinf(self.timeout) else self.timeout
+        return plain
+
+    @classmethod
+    def from_json(cls, plain: Mapping[str, Any]) -> "Settings":
+        verifier = RuleSource(**plain["verifier"]) if plain["verifier"] else None
+        timeout = math.inf if plain["timeout"] is None else plain["timeout"]
+        return cls(**{**plain, "verifier": verifier, "timeout": timeout})
+
+    @property
+    def fingerprint(self) -> str:
+        text = json.dumps(self.as_json(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def budget(self) -> Budget | None:
+        limits = (self.budget_tokens, self.budget_questions, self.budget_seconds)
+        return None if limits == (None, None, None) else Budget(*limits)
+
+    def record(self) -> Algorithm:
+        """The algorithm itself."""
+        return find_algorithm(self.algorithm)
+
+
+def make_settings(
+    *,
+    model: str,
+    verifier: str | None,
+    algorithm: str,
+    changes: Sequence[str],
+    max_new_tokens: int,
+    temperature: float,
+    top_p: float,
+    top_k: int,
+    chat: bool,
+    seed: int,
+    dtype: str,
+    budget_tokens: int | None,
+    budget_questions: int | None,
+    budget_seconds: float | None,
+    timeout: float,
+) -> Settings:
+    """Settings from what a user wrote; all that is wrong with it is said here."""
+    record = find_algorithm(algorithm)
+    options = record.settings(record.parse(changes))
+    if verifier is None and record.name != "ancestral":
+        raise UserError(
+            f"{record.name} needs --verifier; without one, --algorithm ancestral samples from the "
+            "model"
+        )
+    own = Path(algorithm) if algorithm.endswith(".py") else None
+    where = find_model(model)
+    Budget(budget_tokens, budget_questions, budget_seconds)
+    return Settings(
+        model=where,
+        weights=_weights(where),
+        verifier=None if verifier is None else find_rule(verifier),
+        algorithm=str(own.resolve()) if own else record.name,
+        own_algorithm=hashlib.sha256(own.read_bytes()).hexdigest()[:16] if own else "",
+        options=options,
+        max_new_tokens=as_count("--max-new-tokens", max_new_tokens, at_least=1),
+        temperature=as_number("--temperature", temperature, above=0),
+        top_p=as_probability("--top-p", top_p, strictly=False),
+        top_k=as_count("--top-k", top_k),
+        chat=chat,
+        seed=as_seed(seed, name="--seed"),
+        dtype=str(as_dtype(dtype)).removeprefix("torch."),
+        budget_tokens=budget_tokens,
+        budget_questions=budget_questions,
+        budget_seconds=budget_seconds,
+        timeout=as_number("--timeout", timeout, above=0, finite=False),
+    )
+
+
+def find_model(given: str) -> str:
+    """Where a model is loaded from: a path, a fetched name, or a name on the hub."""
+    from triptych.models.pretrained.fetching import CATALOGUE, cached
+
+    path = Path(given)
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            inside = sorted(path.glob("*.gguf"))
+            if len(inside) == 1:
+                return str(inside[0].resolve())
+            raise UserError(
+                f"the folder {given!r} holds no model: it has no config.json; give a folder that "
+                "save_pretrained wrote, or a .gguf file"
+            )
+        return str(path.resolve())
+    if path.is_file():
+        if path.suffix != ".gguf":
+            raise UserError(f"the model {given!r} is a file; give a folder or a .gguf file")
+        return str(path.resolve())
+    if given in CATALOGUE:
+        if (place := cached(given)) is None:
+            raise UserError(f"the model {given} is not here yet: run `triptych fetch {given}`")
+        return str(place)
+    if path.suffix == ".gguf" or given.startswith((".", "/", "~")) or given.count("/") > 1:
+        raise UserError(f"there is no file or folder {given!r}")
+    if not given or given.count("/") != 1:
+        known = ", ".join(name for name, entry in CATALOGUE.items() if entry.kind == "causal model")
+        raise UserError(
+            f"the model is {shown(given)}; there is no such folder, and it is not the name of a "
+            f"model on the hub, as owner/name, or of one to fetch ({known})"
+        )
+    return given
+
+
+def changed_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two settings, in words: "temperature was 1.0 and is 0.7"."""
+    return [
+        f"{name} was {_in_words(before.get(name))} and is {_in_words(now.get(name))}"
+        for name in now
+        if before.get(name) != now[name]
+    ]
+
+
+def _in_words(value: Any) -> str:
+    return json.dumps(value) if not isinstance(value, str) else value or "nothing"
+
+
+def _weights(where: str) -> str:
+    """A digest of a model's files: their names, sizes, and both ends of each."""
+    path = Path(where)
+    if not path.exists():
+        return ""
+    digest = hashlib.sha256()
+    files = [path] if path.is_file() else sorted(each for each in path.iterdir() if each.is_file())
+    for file in files:
+        size = file.stat().st_size
+        digest.update(f"{file.name} {size}\n".encode())
+        with file.open("rb") as opened:
+            digest.update(opened.read(_SAMPLE))
+            opened.seek(max(0, size - _SAMPLE))
+            digest.update(opened.read(_SAMPLE))
+    return digest.hexdigest()[:16]
