@@ -4,6 +4,7 @@
     read_documents("book.txt")      one file: articles under "= Title =" lines, or else paragraphs
     read_documents("wikitext2")     a corpus that `triptych fetch wikitext2` brought
     read_documents("docstrings")    docstrings of Python and of the packages that Triptych needs
+    read_documents("python-help")   the topics of Python's help, a small part of them
 
 A document is a list of paragraphs. Docstrings are text that every machine with Triptych has: those
 of the standard library, numpy, scipy and torch, with the topics of Python's own help.
@@ -28,13 +29,51 @@ from triptych.models.pretrained.fetching import CATALOGUE, cached
 Document = list[str]
 """The paragraphs of a document."""
 
-DOCSTRINGS = "docstrings"
-STANDARD_LIBRARY = (
-    "argparse asyncio collections concurrent.futures configparser csv ctypes datetime decimal "
-    "difflib email fractions functools http itertools json logging math multiprocessing os pathlib "
-    "random re shutil socket sqlite3 ssl statistics string subprocess tarfile tempfile threading "
-    "time tkinter tokenize turtle typing unittest urllib.request xml.etree.ElementTree zipfile"
-).split()
+DOCSTRINGS, PYTHON_HELP = "docstrings", "python-help"
+STANDARD_LIBRARY = [
+    "argparse",
+    "asyncio",
+    "collections",
+    "concurrent.futures",
+    "configparser",
+    "csv",
+    "ctypes",
+    "datetime",
+    "decimal",
+    "difflib",
+    "email",
+    "fractions",
+    "functools",
+    "http",
+    "itertools",
+    "json",
+    "logging",
+    "math",
+    "multiprocessing",
+    "os",
+    "pathlib",
+    "random",
+    "re",
+    "shutil",
+    "socket",
+    "sqlite3",
+    "ssl",
+    "statistics",
+    "string",
+    "subprocess",
+    "tarfile",
+    "tempfile",
+    "threading",
+    "time",
+    "tkinter",
+    "tokenize",
+    "turtle",
+    "typing",
+    "unittest",
+    "urllib.request",
+    "xml.etree.ElementTree",
+    "zipfile",
+]
 PACKAGES = {
     "numpy": "numpy numpy.fft numpy.linalg numpy.ma numpy.polynomial numpy.random numpy.testing",
     "scipy": "scipy.cluster.hierarchy scipy.cluster.vq scipy.fft scipy.integrate scipy.interpolate "
@@ -60,6 +99,8 @@ def read_documents(where: str | Path) -> list[Document]:
         found = split_articles(_text(path))
     elif str(where) == DOCSTRINGS:
         found = docstrings()
+    elif str(where) == PYTHON_HELP:
+        found = python_help()
     elif str(where) in CATALOGUE and CATALOGUE[str(where)].kind == "corpus":
         place = cached(str(where))
         if place is None:
@@ -70,7 +111,7 @@ def read_documents(where: str | Path) -> list[Document]:
         names = [name for name, entry in CATALOGUE.items() if entry.kind == "corpus"]
         raise UserError(
             f"there is no corpus {str(where)!r}; give a folder with .txt files, one text file, or "
-            f"one of {', '.join([*names, DOCSTRINGS])}"
+            f"one of {', '.join([*names, DOCSTRINGS, PYTHON_HELP])}"
         )
     if not found:
         raise UserError(f"the corpus {str(where)!r} has no text: all of it is empty")
@@ -126,15 +167,20 @@ def docstrings() -> list[Document]:
 
     Examples, which are code, are cut away: lines from the first ">>>" of a paragraph on.
     """
-    from pydoc_data import topics
-
-    seen: dict[str, None] = {text: None for text in topics.topics.values()}
+    seen: dict[str, None] = {}
     modules = [*STANDARD_LIBRARY, *" ".join(PACKAGES.values()).split()]
     for name in modules:
         for text in _docstrings_of(name):
             seen.setdefault(text)
     found = [_prose(text) for text in seen if len(text) >= _LEAST_DOCSTRING]
-    return [document for document in found if document]
+    return [*python_help(), *(document for document in found if document)]
+
+
+def python_help() -> list[Document]:
+    """What `help("TOPIC")` of Python shows, for every topic."""
+    from pydoc_data import topics
+
+    return [document for text in topics.topics.values() if (document := _prose(text))]
 
 
 def docstring_versions() -> dict[str, str]:
@@ -186,4 +232,3 @@ def _prose(text: str) -> Document:
         if re.search(r"[A-Za-z]{3}", words):
             found.append(words)
     return found
-

@@ -42,7 +42,7 @@ class TextEncoder(Protocol):
     def name(self) -> str: ...
 
     @property
-    def kind(self) -> str:
+    def family(self) -> str:
         """ "encoder", "causal", or "stand-in" for a small one of our own."""
         ...
 
@@ -92,7 +92,7 @@ class PretrainedEncoder:
     model: Any = field(repr=False)
     tokenizer: Any = field(repr=False)
     name: str
-    kind: str = "encoder"
+    family: str = "encoder"
 
     def __post_init__(self) -> None:
         check_can("tokenizer", self.tokenizer, "convert_ids_to_tokens", "get_vocab")
@@ -106,7 +106,7 @@ class PretrainedEncoder:
         self.model.requires_grad_(False)
         if hasattr(self.model, "set_attn_implementation"):
             self.model.set_attn_implementation("eager")
-        object.__setattr__(self, "kind", self._probed_kind())
+        object.__setattr__(self, "family", self._probed_family())
 
     @classmethod
     def from_pretrained(
@@ -210,7 +210,7 @@ class PretrainedEncoder:
         lists = (m for m in self.model.modules() if isinstance(m, nn.ModuleList))
         return next((each for each in lists if len(each) == depth), None)
 
-    def _probed_kind(self) -> str:
+    def _probed_family(self) -> str:
         """Causal if nothing looks ahead; a model without attention weights is refused."""
         try:
             seen = self.attention(self.with_specials(list(range(4))))
