@@ -49,9 +49,9 @@ STUDY = Study(
 """
 
 
-def run(*arguments):
+def run(*arguments, stdin=None):
     """The result of `triptych ARGUMENTS`."""
-    return CliRunner().invoke(app, list(arguments))
+    return CliRunner().invoke(app, list(arguments), input=stdin)
 
 
 def run_own(file, *more, scale="laptop"):

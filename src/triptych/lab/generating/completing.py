@@ -6,9 +6,9 @@ alone: it gets the reason, and all others get their texts. Every prompt draws fr
 own, so it draws the same after that as before.
 """
 
-import functools
 import json
 import math
+import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -63,13 +63,26 @@ def complete_chunk(chunk: Chunk) -> Ended:
     return Ended(chunk.key, rows, None, time.perf_counter() - began)
 
 
-@functools.lru_cache(maxsize=1)
+_loaded: dict[tuple[str, str], "Completer"] = {}  # at most one: the model stays in the process
+
+
 def _completer(settings: str, device: str) -> "Completer":
-    return Completer(Settings.from_json(json.loads(settings)), device)
+    if (settings, device) not in _loaded:
+        release()
+        _loaded[settings, device] = Completer(Settings.from_json(json.loads(settings)), device)
+    return _loaded[settings, device]
+
+
+def release() -> None:
+    """Let go of the model that this process holds, and end the process of its rule."""
+    while _loaded:
+        _loaded.popitem()[1].close()
 
 
 def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
     """The model of the settings; what cannot be loaded is one sentence."""
+    for variable in ("TQDM_DISABLE", "HF_HUB_DISABLE_PROGRESS_BARS"):  # we have one of our own
+        os.environ.setdefault(variable, "1")
     try:
         return PretrainedCausalLM.from_pretrained(
             settings.model, dtype=settings.dtype, device=device
@@ -87,9 +100,13 @@ class Completer:
         self.settings = settings
         source = settings.verifier
         self.rule = AskedRule(source, settings.timeout) if source else None
-        if self.rule is not None:
-            self.rule.check()
-        self.model = model or load_model(settings, device)
+        try:
+            if self.rule is not None:
+                self.rule.check()
+            self.model = model or load_model(settings, device)
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         if self.rule is not None:

@@ -7,10 +7,10 @@ machine is lost is tried again elsewhere; one whose local process died has faile
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from triptych.core.validation import UserError
-from triptych.lab.generating.completing import Chunk, complete_chunk
+from triptych.lab.generating.completing import Chunk, complete_chunk, release
 from triptych.lab.running.engines.local import run_locally
 from triptych.lab.running.engines.ray import MAX_ATTEMPTS, POLL_S, connect, import_ray
 from triptych.lab.running.items import Ended, Event, Started
@@ -24,6 +24,7 @@ class Lost(NamedTuple):
     reason: str
 
 
+@runtime_checkable
 class Cluster(Protocol):
     """Where actors run. An actor holds a model and completes one chunk after the other."""
 
@@ -46,9 +47,12 @@ class Cluster(Protocol):
 
 def run_inline(chunks: Sequence[Chunk]) -> Iterator[Event]:
     """Complete the chunks in this process, one after the other."""
-    for chunk in chunks:
-        yield Started(chunk.key)
-        yield complete_chunk(chunk)
+    try:
+        for chunk in chunks:
+            yield Started(chunk.key)
+            yield complete_chunk(chunk)
+    finally:
+        release()
 
 
 def run_in_processes(chunks: Sequence[Chunk], workers: int) -> Iterator[Event]:

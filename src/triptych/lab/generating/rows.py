@@ -145,7 +145,7 @@ class RowFile:
             row = json.loads(first)
             ours = isinstance(row, dict) and set(COLUMNS) <= set(row)
         except ValueError:  # a line that a kill has cut is ours if it begins so
-            ours = not first.endswith(b"\n") and (first + _BEGINNING).startswith(_BEGINNING)
+            ours = not first.endswith(b"\n") and _BEGINNING.startswith(first[: len(_BEGINNING)])
         if not ours:
             again = ", and --fresh does not remove it" if fresh else ""
             raise UserError(f"{path} is not a file of rows that `triptych generate` wrote{again}")

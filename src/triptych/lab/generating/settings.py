@@ -135,7 +135,7 @@ def find_model(given: str) -> str:
     from triptych.models.pretrained.fetching import CATALOGUE, cached
 
     path = Path(given)
-    if path.is_dir():
+    if given and path.is_dir():
         if not (path / "config.json").is_file():
             inside = sorted(path.glob("*.gguf"))
             if len(inside) == 1:

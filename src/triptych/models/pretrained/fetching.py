@@ -305,7 +305,7 @@ def _check_space(entry: Entry, folder: Path) -> None:
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise OSError(
-            errno.ENOSPC, f"{free / 1e6:.0f} MB are free and {needed / 1e6:.0f} are needed"
+            errno.ENOSPC, f"{free / 1e6:.0f} MB are free and {needed / 1e6:.0f} MB are needed"
         )
 
 
