@@ -38,6 +38,10 @@ class AttentionSums:
     sums: Float[Tensor, "passages settings 3 layers heads"]
     pairs: Float[Tensor, "passages settings 3"]
 
+    def has(self, setting: int, *kinds: int) -> bool:
+        """Whether there are pairs of all these kinds."""
+        return all(float(self.pairs[:, setting, kind].sum()) > 0 for kind in kinds)
+
     def means(self, setting: int, kind: int) -> Float[Tensor, "layers heads"]:
         """The mean of b over the pairs of one kind; nan if there are none."""
         return self.sums[:, setting, kind].sum(0) / self.pairs[:, setting, kind].sum(0)
@@ -49,7 +53,7 @@ class AttentionSums:
         sums = self.sums[:, setting]
         sums = sums.mean((-2, -1)) if layer is None else sums[:, :, layer].mean(-1)
         pairs = self.pairs[:, setting]
-        if not float(pairs[:, SAME].sum()) or not float(pairs[:, over].sum()):
+        if not self.has(setting, SAME, over):
             raise UserError(
                 "the passages have no pair of words of the same topic, or none of the other kind; "
                 "give more passages or a larger threshold"

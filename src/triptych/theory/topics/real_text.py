@@ -388,7 +388,9 @@ def _attention_ratios(
     sums: AttentionSums, weights: Weights, settings: Sequence[_Setting], rng: Rng, about: Any
 ) -> Iterator[AttentionRatio]:
     layers = sums.sums.shape[-2]
-    for number, setting in enumerate(settings):
+    some = [i for i in range(len(settings)) if sums.has(i, SAME, DIFFERENT)]
+    for number in some or [0]:  # without any, the first says what is missing
+        setting = settings[number]
         for layer in (None, *range(layers)):
             found = sums.ratio(number, rng, layer=layer)
             yield AttentionRatio(
@@ -441,7 +443,7 @@ def _top_pairs(
 ) -> Iterator[TopPairs]:
     vectors = unit_vectors(model.embeddings()[counted.tokens])
     for number, setting in enumerate(settings):
-        if setting.several:
+        if setting.several or not sums.has(number, SAME, TOGETHER):
             continue
         pairs = often[setting.threshold]
         attention = sums.ratio(number, rng, over=TOGETHER)

@@ -146,6 +146,7 @@ def ratio_of(
     [0.25, 0.75]. Denominators 1 and -1 give None.
     """
     ends = torch.tensor([0.025, 0.975], dtype=torch.float64)
+    same_again, different_again = same_again.double(), different_again.double()
     fine = torch.isfinite(same_again) & torch.isfinite(different_again)
     below = different_again[fine].quantile(ends) if fine.any() else torch.zeros(2)
     if not fine.any() or float(below[0]) <= 0 <= float(below[1]) or different == 0:

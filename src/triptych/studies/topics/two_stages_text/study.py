@@ -56,9 +56,9 @@ class TextStages(Settings):
     steps: int = 400
     batch: int = 8
     momentum: float = 0.9
-    sgd_rates: tuple[float, ...] = (0.1, 0.3)
-    adam_rates: tuple[float, ...] = (0.001,)
-    scales: tuple[float, ...] = (0.0001, 0.001)
+    sgd_rates: tuple[float, ...] = (0.3,)
+    adam_rates: tuple[float, ...] = (0.0003, 0.001)
+    scales: tuple[float, ...] = (0.000001, 0.001)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +97,7 @@ def units(settings: TextStages) -> Sequence[TrainOnText]:
         for optimiser, some in rates
         for rate in some
         for scale in settings.scales
-        for seed in range(settings.seeds)
+        for seed in range(1, settings.seeds + 1)
     ]
 
 
@@ -219,6 +219,7 @@ STUDY = Study(
             steps=40,
             batch=4,
             sgd_rates=(0.3,),
+            adam_rates=(0.001,),
             scales=(0.001,),
         ),
         Scale.LAPTOP: TextStages(),
@@ -229,9 +230,9 @@ STUDY = Study(
             length=64,
             width=128,
             batch=16,
-            sgd_rates=(0.03, 0.1, 0.3),
-            adam_rates=(0.0003, 0.001),
-            scales=(0.0001, 0.001, 0.01),
+            sgd_rates=(0.1, 0.3, 1.0),
+            adam_rates=(0.0001, 0.0003, 0.001),
+            scales=(0.000001, 0.0001, 0.01),
         ),
     },
     units=units,
