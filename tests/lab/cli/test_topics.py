@@ -1,6 +1,7 @@
 """`triptych topics` on a tiny encoder and a tiny corpus; every mistake gets one sentence."""
 
 import json
+from itertools import pairwise
 
 import pytest
 from tests.support.tiny_encoder import save_tiny_encoder, two_topics
@@ -17,9 +18,7 @@ def place(tmp_path_factory):
     save_tiny_encoder(folder / "model")
     (folder / "texts").mkdir()
     documents = two_topics(20)
-    mixed = [
-        [first[0] + second[0]] for first, second in zip(documents, documents[1:], strict=False)
-    ]
+    mixed = [[first[0] + second[0]] for first, second in pairwise(documents)]
     for number, paragraphs in enumerate([*documents, *mixed[:6]]):
         (folder / "texts" / f"{number:02}.txt").write_text("\n\n".join(paragraphs))
     return folder

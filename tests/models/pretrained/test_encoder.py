@@ -1,4 +1,4 @@
-"""Embeddings and attention of pretrained models: against the model itself, and odd models refused."""
+"""Embeddings and attention of pretrained models, against the models; odd models are refused."""
 
 import pytest
 import torch

@@ -94,7 +94,7 @@ def count_words(
             f"no word stands in {fewest} documents or more and in at most {most:.0%} of the "
             f"{len(documents)}; the corpus is too small, or its documents are too much alike"
         )
-    texts = tuple(str(names[i]) for i in kept)
+    texts = tuple(str(names[i]) for i in kept.tolist())
     return CountedWords(torch.from_numpy(kept), texts, counts[:, kept])
 
 

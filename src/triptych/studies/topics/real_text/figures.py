@@ -16,6 +16,12 @@ _PUBLISHED = {  # of BERT in Table 2.3
     "attention": ((0.0005, 1.32), (0.001, 1.28), (0.002, 1.22)),
 }
 
+_BY_LAYER: tuple[tuple[str, Kind, str, bool], ...] = (
+    ("trained", "ours", "trained", False),
+    ("random weights", "control", "random", False),
+    ("topics dealt to other words", "control", "trained", True),
+)
+
 
 def ratios_figure(rows: Rows) -> Figure:
     """Same over different topic by threshold, for embeddings and attention."""
@@ -85,11 +91,7 @@ def layers_figure(rows: Rows) -> Figure:
         thresholds = sorted({row.threshold for row in found if row.model == model})
         middle = thresholds[len(thresholds) // 2]
         series = []
-        for label, kind, weights, dealt in (
-            ("trained", "ours", "trained", False),
-            ("random weights", "control", "random", False),
-            ("topics dealt to other words", "control", "trained", True),
-        ):
+        for label, kind, weights, dealt in _BY_LAYER:
             points: dict[int, list[AttentionRatio]] = {}
             for row in found:
                 if (row.model, row.threshold, row.weights, row.shuffled) == (

@@ -8,7 +8,7 @@ lowest to the highest end of the bootstrap intervals of the fits of LDA.
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -52,6 +52,9 @@ MOSTLY = (
 )  # of the models and thresholds of Table 2.4 have a larger cosine, as many a product
 # Table 2.5, same topic over often together: the largest of attention, the smallest of cosines
 ATTENTION_TOGETHER, COSINE_TOGETHER = 0.00621 / 0.00695, 0.425 / 0.323
+
+
+_MEASURES: tuple[Measure, ...] = ("cosine", "dot")
 
 
 class Found(NamedTuple):
@@ -171,10 +174,11 @@ def one_topic(rows: Rows[Row]) -> Verdict:
     ]
     dealt = attention(rows, dealt=True)
     where = "same over different topic, the lowest of models and thresholds"
+    cosine, dot = (lowest(embedding(rows, measure)) for measure in _MEASURES)
     return decide(
-        above(f"embedding cosine, {where}", lowest(embedding(rows, "cosine")), 1, published=COSINE),
-        above(f"dot product, {where}", lowest(embedding(rows, "dot")), 1, published=DOT),
-        above(f"attention, {where}", lowest(attention(rows)), 1, published=ATTENTION),
+        above(f"embedding cosine, {where}", cosine, 1.0, published=COSINE),
+        above(f"dot product, {where}", dot, 1.0, published=DOT),
+        above(f"attention, {where}", lowest(attention(rows)), 1.0, published=ATTENTION),
         *_random(rows, several=False),
         *_beside(rows, "cosine", "embedding cosine"),
         *(
@@ -195,7 +199,7 @@ def several_topics(rows: Rows[Row]) -> Verdict:
         above(
             "attention, same over different topic, the lowest of models and thresholds",
             found,
-            1,
+            1.0,
             published=ATTENTION_SEVERAL,
         )
     ]
@@ -220,8 +224,8 @@ def often_together(rows: Rows[Row]) -> Verdict:
     ]
     where = "same topic over often together, the"
     return decide(
-        below(f"attention, {where} highest", highest(attended), 1, published=ATTENTION_TOGETHER),
-        above(f"embedding cosine, {where} lowest", lowest(alike), 1, published=COSINE_TOGETHER),
+        below(f"attention, {where} highest", highest(attended), 1.0, published=ATTENTION_TOGETHER),
+        above(f"embedding cosine, {where} lowest", lowest(alike), 1.0, published=COSINE_TOGETHER),
         shown(f"attention, {where} lowest", lowest(attended)),
         shown(f"embedding cosine, {where} highest", highest(alike)),
         needs=enough(rows, TopPairs),
@@ -243,7 +247,7 @@ def map_of_words(rows: Rows[Row]) -> Verdict:
     wrong = sum(gap <= 0 for each in gaps for gap in each)
     pieces = sum(number > 1 for row in maps for number in row.tokens)
     return decide(
-        above("cosine to the own group minus that to the others, the lowest model", least, 0),
+        above("cosine to the own group minus that to the others, the lowest model", least, 0.0),
         none("words nearer to the others than to their group", wrong, of=sum(map(len, gaps))),
         shown("words of several tokens, whose embeddings are averaged", float(pieces)),
         needs=needs,
@@ -313,7 +317,7 @@ def _rows() -> list[Row]:
     found: list[Row] = []
     for model in ("first", "second"):
         for seed in range(FITS):
-            about = {"model": model, "family": "encoder", "seed": seed}
+            about: Any = {"model": model, "family": "encoder", "seed": seed}
             for threshold in (0.0005, 0.001):
                 for several in (False, True):
                     same = {"threshold": threshold, "several": several}
@@ -345,14 +349,13 @@ def _rows() -> list[Row]:
     return found
 
 
-def _ratio_rows(about: dict, same: dict) -> list[Row]:
+def _ratio_rows(about: Any, same: Any) -> list[Row]:
     found: list[Row] = []
     weights: dict[Weights, float] = {"trained": 1.5, "random": 1.0}
     for name, ratio in weights.items():
-        numbers = {"same": ratio * 0.01, "different": 0.01, "ratio": ratio}
-        ends = {"low": ratio - 0.002, "high": ratio + 0.002}
-        measures: tuple[Measure, ...] = ("cosine", "dot")
-        for measure in measures:
+        numbers: Any = {"same": ratio * 0.01, "different": 0.01, "ratio": ratio}
+        ends: Any = {"low": ratio - 0.002, "high": ratio + 0.002}
+        for measure in _MEASURES:
             found.append(
                 EmbeddingRatio(
                     **about, **same, **numbers, **ends, weights=name, measure=measure, words=900,
