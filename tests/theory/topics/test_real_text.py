@@ -24,6 +24,7 @@ class Planted:
     name: str = "planted"
     family: str = "encoder"
     vocab_size: int = len(NAMES)
+    context: int = 512
 
     def encode(self, texts):
         return [[NAMES.index(word) for word in text.split()] for text in texts]

@@ -49,6 +49,11 @@ class TextEncoder(Protocol):
     @property
     def vocab_size(self) -> int: ...
 
+    @property
+    def context(self) -> int:
+        """Inputs of a passage, at most."""
+        ...
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of every text, without special ones."""
         ...
@@ -124,9 +129,9 @@ class PretrainedEncoder:
 
     @property
     def context(self) -> int:
-        """Inputs of a passage at most, as far as the model says it."""
+        """Positions of the model, as far as it says; Roberta's family never uses two of them."""
         most = getattr(self.model.config, "max_position_embeddings", None)
-        return most - 2 if isinstance(most, int) else 512  # Roberta's family never uses two
+        return most - 2 if isinstance(most, int) else 512
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         if not texts:
@@ -245,8 +250,8 @@ def _as_word(piece: str, mark: str) -> str | None:
 
 def cut_passage(encoder: TextEncoder, tokens: Sequence[int], most: int) -> list[int]:
     """A passage as the model reads it, `most` inputs or fewer."""
-    most = as_count("most", most, at_least=4)
-    room = most - (len(encoder.with_specials([])))
+    most = min(as_count("most", most, at_least=4), encoder.context)
+    room = most - len(encoder.with_specials([]))
     return encoder.with_specials(list(tokens[:room]))
 
 

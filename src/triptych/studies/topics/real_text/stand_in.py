@@ -40,6 +40,10 @@ class StandIn:
     def vocab_size(self) -> int:
         return len(self.vocabulary.names)
 
+    @property
+    def context(self) -> int:
+        return LENGTH
+
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         return [self.vocabulary.encode(text) for text in texts]
 
