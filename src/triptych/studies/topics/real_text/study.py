@@ -224,4 +224,5 @@ STUDY = Study(
         figures.map_figure,
     ],
     needs=("sklearn",),
+    same_rows_as=["97542f7fae08"],
 )
