@@ -26,6 +26,7 @@ COMMANDS = (
     "env",
     "replay",
     "generate",
+    "topics",
     "fetch",
 )
 

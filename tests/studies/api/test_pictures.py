@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from triptych.core.estimates import Estimate, Status
+from triptych.lab.results.plots import to_svg
 from triptych.lab.running.discovery import find_studies
 from triptych.studies.api.decide import Verdict, above, at_least, decide
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
@@ -143,3 +144,12 @@ def test_no_plotter_is_needed():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout.split() == ["False", "False"], done.stderr
+
+
+def test_a_heat_map_with_words():
+    table = [[1.0, 0.2], [0.2, 1.0]]
+    named = Figure("f", "t", [Heatmap(table, "cosines", names=("frog", "mozart"))])
+    assert "frog, mozart" in to_html(named)
+    assert "mozart" in to_svg(named)
+    with pytest.raises(ValueError, match="2 values along x and 3 names"):
+        Heatmap(table, "cosines", names=("a", "b", "c"))

@@ -14,6 +14,7 @@ from triptych.studies.api.study import Rows, Scale
 from triptych.studies.topics import two_stages as study
 from triptych.studies.topics.shared.measures import norms
 from triptych.studies.topics.shared.networks import network
+from triptych.studies.topics.shared.stage_checks import checks_of, clearness
 from triptych.studies.topics.shared.stages import growth, stages
 
 (CLAIM,) = study.STUDY.claims
@@ -189,9 +190,9 @@ def test_keys_larger_than_values_are_no_first_stage():
 
 
 def test_a_clearer_setting_is_chosen_over_one_that_fails():
-    held = study.checks_of([row.stages for row in CLAIM.held_by[:5]], 0.99)
-    failing = study.checks_of([row.stages for row in CLAIM.refuted_by[0][:5]], 0.99)
-    assert study._clearness(held) > study._clearness(failing)
+    held = checks_of([row.stages for row in CLAIM.held_by[:5]], 0.99)
+    failing = checks_of([row.stages for row in CLAIM.refuted_by[0][:5]], 0.99)
+    assert clearness(held) > clearness(failing)
 
 
 # ------------------------------------------------------------------ the study

@@ -24,6 +24,7 @@ from triptych.lab.cli.reproduce import reproduce
 from triptych.lab.cli.rows import rows
 from triptych.lab.cli.run import run
 from triptych.lab.cli.theorems import theorems
+from triptych.lab.cli.topics import topics
 
 app = typer.Typer(
     cls=Commands,
@@ -69,6 +70,7 @@ app.command()(axioms)
 app.command()(theorems)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
+app.command()(topics)
 app.command()(fetch)
 app.command()(bench)
 app.command()(env)

@@ -364,6 +364,10 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
         aspect="auto",
     )
     for axis, stand_for in ((axes.xaxis, heatmap.x), (axes.yaxis, heatmap.y)):
+        if heatmap.names:
+            turned = {"rotation": 90} if axis is axes.xaxis else {}
+            axis.set_ticks(range(len(heatmap.names)), list(heatmap.names), **turned)
+            continue
         if stand_for:  # the first and last are always named, with up to 4 steps between
             step = max(1, -(-(len(stand_for) - 1) // 4))
             named = sorted({*range(0, len(stand_for), step), len(stand_for) - 1})
@@ -374,12 +378,15 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         axis.set_major_formatter(FuncFormatter(_tick))
     rows, columns = values.shape
-    width = WIDTH - 120  # room for labels on the left and the colour bar on the right
+    longest = 6.4 * max(map(len, heatmap.names), default=0)  # names of columns stand upright
+    width = WIDTH - 120 - longest / 2  # room for labels on the left, the colour bar on the right
     height = width * rows / columns
     if height > 260 and rows < 3 * columns:  # keep cells square
         width, height = 260 * columns / rows, 260.0
     height = min(max(height, 90.0), 260.0)
-    left, bottom, share = _place(canvas, axes, heatmap.title, height=height, width=width)
+    left, bottom, share = _place(
+        canvas, axes, heatmap.title, below=max(0.0, longest - 12), height=height, width=width
+    )
     tall = height / (canvas.get_size_inches()[1] * 72)
     beside = canvas.add_axes((left + share + 0.02, bottom, 0.025, tall))
     bar = canvas.colorbar(image, cax=beside)

@@ -52,6 +52,7 @@ class Heatmap:
     """A matrix as colours; rows from the top.
 
     x, y: what the columns and rows stand for, written at some of them; numbers 0, 1, … if empty.
+    names: words for the rows and columns of a square matrix, written at all of them.
     limits: values of the first and last colour, so that several heat maps compare.
     """
 
@@ -62,6 +63,7 @@ class Heatmap:
     x: Sequence[Number] = ()
     y: Sequence[Number] = ()
     limits: tuple[float, float] | None = None
+    names: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         floats = tuple(tuple(float(value) for value in row) for row in self.values)
@@ -74,6 +76,11 @@ class Heatmap:
                 raise ValueError(
                     f"heatmap {self.title!r} has {count} values along {name} and {len(given)} "
                     f"coordinates for them"
+                )
+            if self.names and len(self.names) != count:
+                raise ValueError(
+                    f"heatmap {self.title!r} has {count} values along {name} and "
+                    f"{len(self.names)} names for them"
                 )
 
 

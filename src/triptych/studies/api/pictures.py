@@ -189,7 +189,7 @@ def _heat_map(heatmap: Heatmap) -> str:
         values,
         title=heatmap.title,
         rows=heatmap.y_label,
-        columns=heatmap.x_label,
+        columns=heatmap.x_label or ", ".join(heatmap.names),
         largest=max(map(abs, heatmap.limits)) if heatmap.limits else None,
         most_cells=_MAX_CELLS,
     )

@@ -7,14 +7,13 @@ the authors' code makes them (see `topic_attention`).
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from triptych.core.estimates import Status
 from triptych.core.validation import UserError
 from triptych.models.transformer import Transformer
-from triptych.studies.api.decide import Check, Verdict, above, at_least, below, decide, shown
+from triptych.studies.api.decide import Verdict, at_least, decide, shown
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
 from triptych.studies.topics.shared.measures import Norms, held_out_loss, norms
@@ -28,14 +27,14 @@ from triptych.studies.topics.shared.networks import (
     pair_name,
     trained,
 )
-from triptych.studies.topics.shared.runs import mean_of_runs
+from triptych.studies.topics.shared.stage_checks import clearest as clearest_setting
+from triptych.studies.topics.shared.stage_checks import rank, run_clearness
 from triptych.studies.topics.shared.stages import EARLY, GROWN, HALF, SMALL, Stages, stages
 from triptych.training.objectives import LossName
 
 POINTS = 50  # of every curve that are kept
 RUNS = 5  # of a setting, before it counts
 SETTINGS = 12  # fewest that decide
-SWITCH = 0.4  # published: step 400 of 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,33 +201,6 @@ def by_setting(rows: Sequence[Curves]) -> dict[Setting, list[Curves]]:
     return found
 
 
-def checks_of(found: Sequence[Stages], confidence: float) -> tuple[Check, ...]:
-    """The four conditions on the runs of one setting."""
-    return (
-        below(
-            "clearest setting: W^K or W^Q over W^V, norms when W^V has made 80 % of its growth",
-            mean_of_runs([each.size for each in found], fewest=RUNS, confidence=confidence),
-            SMALL,
-        ),
-        below(
-            "clearest setting: share of its own growth that W^K or W^Q has made by then",
-            mean_of_runs([each.early for each in found], fewest=RUNS, confidence=confidence),
-            EARLY,
-        ),
-        below(
-            "clearest setting: when that is, as a share of the steps",
-            mean_of_runs([each.when for each in found], fewest=RUNS, confidence=confidence),
-            HALF,
-            published=SWITCH,
-        ),
-        above(
-            "clearest setting: largest norm of W^K and W^Q over the first",
-            mean_of_runs([each.grown for each in found], fewest=RUNS, confidence=confidence),
-            GROWN,
-        ),
-    )
-
-
 def judge(rows: Rows[Row]) -> Verdict:
     """Some setting has two stages, by intervals over its runs.
 
@@ -240,9 +212,9 @@ def judge(rows: Rows[Row]) -> Verdict:
     if not groups:
         return decide(needs=[enough])
     found = {key: [row.stages for row in some] for key, some in groups.items()}
-    clearest, checks = _clearest(found, 0.95)
-    if _rank(checks) > 0:
-        clearest, checks = _clearest(found, 1 - 0.05 / (4 * len(groups)))
+    clearest, checks = clearest_setting(found, 0.95)
+    if rank(checks) > 0:
+        clearest, checks = clearest_setting(found, 1 - 0.05 / (4 * len(groups)))
     two = sum(all(each.two for each in some) for some in found.values())
     own = sum(all(_in_its_own_scale(each) for each in some) for some in found.values())
     switch = sum(each.switch for each in found[clearest]) / len(found[clearest])
@@ -259,28 +231,6 @@ def judge(rows: Rows[Row]) -> Verdict:
 def _in_its_own_scale(found: Stages) -> bool:
     """Two stages if every matrix is drawn on axes of its own, as in the source."""
     return found.early < EARLY and found.when < HALF and found.grown > GROWN
-
-
-def _clearest(
-    found: Mapping[Setting, Sequence[Stages]], confidence: float
-) -> tuple[Setting, tuple[Check, ...]]:
-    tried = {key: checks_of(some, confidence) for key, some in found.items()}
-    return max(tried.items(), key=lambda item: _clearness(item[1]))
-
-
-def _rank(checks: Sequence[Check]) -> int:
-    """0 if a condition fails, 1 if one is undecided, else 2."""
-    outcomes = {check.outcome for check in checks}
-    return 0 if Status.FAILS in outcomes else 1 if Status.UNDECIDED in outcomes else 2
-
-
-def _clearness(checks: Sequence[Check]) -> tuple[int, float]:
-    """Settings that hold come before undecided ones and these before those that fail.
-
-    Among equals: the worst of the conditions, as a multiple of its limit, is smallest.
-    """
-    size, early, when, grown = (check.value for check in checks)
-    return _rank(checks), -max(size / SMALL, early / EARLY, when / HALF, GROWN / max(grown, 1e-9))
 
 
 # Norms at steps 0, 100, …, 1000: W^V rises until 400, W^K and W^Q only after that.
@@ -336,7 +286,7 @@ _REFUTED = [
 
 def curves_figure(rows: Rows[Row]) -> Figure:
     """Norms of the most and the least two-stage run."""
-    ordered = sorted(rows.of(Curves), key=lambda row: _run_clearness(row.stages))
+    ordered = sorted(rows.of(Curves), key=lambda row: run_clearness(row.stages))
     panels = []
     if ordered:
         chosen = {"the clearest": ordered[-1], "the least clear": ordered[0]}
@@ -354,13 +304,6 @@ def curves_figure(rows: Rows[Row]) -> Figure:
         panels,
         "Two stages: when W^V has made 80 % of its growth, W^K and W^Q have at most a fifth of its "
         "norm and of their own growth, and that is in the first half of the steps.",
-    )
-
-
-def _run_clearness(found: Stages) -> float:
-    """0 at a perfect run, lower for others: the worst condition as a multiple of its limit."""
-    return -max(
-        found.size / SMALL, found.early / EARLY, found.when / HALF, GROWN / max(found.grown, 1e-9)
     )
 
 

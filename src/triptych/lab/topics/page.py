@@ -1,0 +1,95 @@
+"""A page with the tables, the figures and the topics; and the figures as files beside it."""
+
+import html
+import json
+from pathlib import Path
+
+from triptych.core.validation import UserError
+from triptych.lab.results.plots import panel_svgs, to_svg
+from triptych.lab.topics.reading import Reading
+from triptych.lab.topics.table import Table, tables
+from triptych.studies.api.figures import Figure
+from triptych.studies.topics.real_text import figures
+from triptych.theory.topics.real_text import Fitted
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 74rem; margin: 2rem auto; padding: 0 1rem;
+  color: var(--ink, #1d1c1a); background: var(--paper, #fff); }
+table { border-collapse: collapse; font-size: .9rem; }
+th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--grid, #e4dfd4); }
+.wide { overflow-x: auto; }
+.panels { display: flex; flex-wrap: wrap; gap: 1rem; }
+.panels > div { flex: 0 1 24rem; min-width: 18rem; }
+svg { width: 100%; height: auto; }
+figure { margin: 2rem 0; }
+ol { columns: 20rem; }
+@media (prefers-color-scheme: dark) { :root { --paper: #171614; --ink: #ece8df; --muted: #a8a294;
+  --grid: #3a372f; --ours: #6db3f2; --ours-2: #9fd0f8; --ours-3: #3f83bf; --control: #a59c8c;
+  --control-2: #c9c1b2; --control-3: #7c7870; --published: #f0924d; --truth: #35c79a; } }
+"""
+
+
+def write_page(reading: Reading, folder: Path) -> Path:
+    """topics.html, topics.json and an SVG file for every figure, in a folder."""
+    drawn = [
+        figures.map_figure(reading.rows),
+        figures.ratios_figure(reading.rows),
+        figures.layers_figure(reading.rows),
+        figures.heads_figure(reading.rows),
+    ]
+    page = folder / "topics.html"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for figure in drawn:
+            (folder / f"{figure.name}.svg").write_text(to_svg(figure), "utf-8")
+        text = json.dumps(reading.to_json(), indent=1)
+        (folder / "topics.json").write_text(text + "\n", "utf-8")
+        page.write_text(_page(reading, drawn), "utf-8")
+    except OSError as error:
+        raise UserError(f"{str(folder)!r} cannot be written to: {error.strerror}") from error
+    return page
+
+
+def _page(reading: Reading, drawn: list[Figure]) -> str:
+    title = f"Topics of {reading.corpus} in {reading.model}"
+    (first, *_) = reading.rows.of(Fitted)
+    about = (
+        f"{first.documents} documents, {first.tokens} tokens. LDA with {len(first.topics)} topics "
+        f"on {first.words} words, {reading.seeds} fits. Intervals resample topics for embeddings "
+        "and passages for attention. matched: pairs of different topics that are as frequent. "
+        "shuffled: topics dealt to other words. random: a copy with random weights, whose cosine "
+        "is that of the first layer's inputs."
+    )
+    topics = "".join(f"<li>{html.escape(' '.join(words))}</li>" for words in first.topics)
+    parts = [
+        f"<h1>{html.escape(title)}</h1><p>{html.escape(about)}</p>",
+        *(_table(table) for table in tables(reading)),
+        *(_figure(figure, f"topics-{i}") for i, figure in enumerate(drawn)),
+        f"<h2>Topics of the first fit</h2><ol>{topics}</ol>",
+    ]
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(title)}</title><style>{_STYLE}</style></head>"
+        f"<body>{''.join(parts)}</body></html>\n"
+    )
+
+
+def _table(table: Table) -> str:
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in table.columns)
+    body = "".join(
+        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+        for row in table.rows
+    )
+    return (
+        f'<h2>{html.escape(table.title)}</h2><div class="wide"><table><tr>{head}</tr>{body}'
+        "</table></div>"
+    )
+
+
+def _figure(figure: Figure, prefix: str) -> str:
+    panels = "".join(f"<div>{svg}</div>" for svg in panel_svgs(figure, prefix=prefix))
+    return (
+        f'<figure><h2>{html.escape(figure.title)}</h2><div class="panels">{panels}</div>'
+        f"<figcaption>{html.escape(figure.caption)}</figcaption></figure>"
+    )

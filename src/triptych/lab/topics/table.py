@@ -1,0 +1,156 @@
+"""The measurements of topics as tables: rows of texts, for the terminal and the page."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from triptych.lab.topics.reading import Reading
+from triptych.theory.topics.real_text import (
+    AttentionRatio,
+    EmbeddingRatio,
+    Fitted,
+    Measure,
+    TopPairs,
+    WordMap,
+)
+
+
+class Table(NamedTuple):
+    """A title, the names of columns, and rows of texts."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]]
+
+
+def tables(reading: Reading) -> list[Table]:
+    """Embeddings, attention, and pairs that occur together; of several seeds, each."""
+    return [_ratios(reading), _layers(reading), _together(reading)]
+
+
+def lines(reading: Reading) -> list[str]:
+    """What the terminal shows."""
+    fits = reading.rows.of(Fitted)
+    first = fits[0]
+    found = [
+        f"{reading.model} ({reading.family}) on {reading.corpus}: {first.documents} documents, "
+        f"{first.tokens} tokens, {first.words} words in {len(first.topics)} topics",
+    ]
+    found += [f"  topic {i}: {' '.join(words)}" for i, words in enumerate(first.topics[:5], 1)]
+    if len(first.topics) > 5:
+        found.append(f"  and {len(first.topics) - 5} more in the page")
+    for table in tables(reading):
+        found += ["", table.title, *_aligned(table)]
+    pieces = [
+        word
+        for row in reading.rows.of(WordMap)
+        for word, number in zip(row.words, row.tokens, strict=True)
+        if number > 1
+    ]
+    if pieces:
+        found += ["", f"Of several tokens, embeddings averaged: {', '.join(pieces)}"]
+    return found
+
+
+def _aligned(table: Table) -> list[str]:
+    every = [table.columns, *table.rows]
+    widths = [max(len(row[i]) for row in every) for i in range(len(table.columns))]
+    return [
+        "  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in every
+    ]
+
+
+def _ratios(reading: Reading) -> Table:
+    """One line per threshold, one or several topics, and seed."""
+    alike, attended = reading.rows.of(EmbeddingRatio), reading.rows.of(AttentionRatio)
+    trained = [r for r in alike if r.weights == "trained" and r.vectors == "word"]
+    rows = []
+    for row in [r for r in trained if r.measure == "cosine"]:
+        key = (row.seed, row.threshold, row.several)
+        dot = next(r for r in trained if r.measure == "dot" and _key(r) == key)
+        heard = [r for r in attended if r.layer is None and not r.shuffled and _key(r) == key]
+        control = _random(alike, key, "cosine")
+        rows.append(
+            (
+                f"{row.threshold:g}",
+                "several" if row.several else "one",
+                str(row.seed),
+                str(row.words),
+                *(_with_interval(r) for r in (row, dot)),
+                *(_with_interval(r) for r in heard if r.weights == "trained"),
+                _number(row.matched),
+                _number(row.shuffled),
+                "" if control is None else _number(control.ratio, 4),
+                next((_number(r.ratio, 4) for r in heard if r.weights == "random"), ""),
+            )
+        )
+    columns = ("threshold", "topics a word", "fit", "words", "cosine", "dot product", "attention")
+    columns += ("matched", "shuffled", "random cosine", "random attention")
+    return Table("Same over different topic, with 95 % intervals", columns, rows)
+
+
+def _layers(reading: Reading) -> Table:
+    """Attention by layer, one topic per word, the middle threshold, the first fit."""
+    found = [
+        r
+        for r in reading.rows.of(AttentionRatio)
+        if r.layer is not None and not r.several and r.seed == 0
+    ]
+    thresholds = sorted({r.threshold for r in found})
+    middle = thresholds[len(thresholds) // 2]
+    rows = []
+    for layer in sorted({r.layer or 0 for r in found}):
+        here = [r for r in found if r.layer == layer and r.threshold == middle]
+        kinds = (("trained", False), ("trained", True), ("random", False))
+        cells = [
+            next((_with_interval(r) for r in here if (r.weights, r.shuffled) == kind), "")
+            for kind in kinds
+        ]
+        rows.append((str(layer), *cells))
+    title = f"Attention by layer, same over different topic, threshold {middle:g}"
+    return Table(title, ("layer", "trained", "topics shuffled", "random weights"), rows)
+
+
+def _together(reading: Reading) -> Table:
+    rows = [
+        (
+            f"{r.threshold:g}",
+            str(r.seed),
+            str(r.pairs),
+            *(f"{value:.5f}" for value in (r.attention_topic, r.attention_pairs)),
+            *(f"{value:.3f}" for value in (r.cosine_topic, r.cosine_pairs)),
+            ", ".join(r.examples[:2]),
+        )
+        for r in reading.rows.of(TopPairs)
+    ]
+    columns = ("threshold", "fit", "pairs", "attention, topic", "attention, together")
+    columns += ("cosine, topic", "cosine, together", "together, as")
+    return Table("Pairs of one topic beside pairs that occur together most often", columns, rows)
+
+
+def _key(row: EmbeddingRatio | AttentionRatio) -> tuple[int, float, bool]:
+    return row.seed, row.threshold, row.several
+
+
+def _random(
+    rows: Sequence[EmbeddingRatio], key: tuple[int, float, bool], measure: Measure
+) -> EmbeddingRatio | None:
+    """Of the first layer's inputs: raw embeddings of a random model would give 0/0."""
+    return next(
+        (
+            r
+            for r in rows
+            if (r.weights, r.vectors, r.measure) == ("random", "input", measure) and _key(r) == key
+        ),
+        None,
+    )
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _with_interval(row: EmbeddingRatio | AttentionRatio) -> str:
+    if row.ratio is None or row.low is None or row.high is None:
+        return "0/0"
+    return f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]"

@@ -1,0 +1,1 @@
+"""Topics of real text in the embeddings and attention of pretrained models."""

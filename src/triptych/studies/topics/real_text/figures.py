@@ -1,0 +1,158 @@
+"""Pictures of topics in real text."""
+
+from collections.abc import Sequence
+
+from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.study import Rows
+from triptych.theory.topics.real_text import (
+    AttentionRatio,
+    EmbeddingRatio,
+    HeadRatios,
+    WordMap,
+)
+
+_PUBLISHED = {  # of BERT in Table 2.3
+    "cosine": ((0.0005, 1.21), (0.001, 1.13), (0.002, 1.11)),
+    "attention": ((0.0005, 1.32), (0.001, 1.28), (0.002, 1.22)),
+}
+
+_BY_LAYER: tuple[tuple[str, Kind, str, bool], ...] = (
+    ("trained", "ours", "trained", False),
+    ("random weights", "control", "random", False),
+    ("topics dealt to other words", "control", "trained", True),
+)
+
+
+def ratios_figure(rows: Rows) -> Figure:
+    """Same over different topic by threshold, for embeddings and attention."""
+    alike = [
+        (row.model, row.weights, row.threshold, row.ratio)
+        for row in rows.of(EmbeddingRatio)
+        if row.measure == "cosine"
+        and not row.several
+        and row.vectors == ("word" if row.weights == "trained" else "input")
+    ]
+    attended = [
+        (row.model, row.weights, row.threshold, row.ratio)
+        for row in rows.of(AttentionRatio)
+        if not row.several and not row.shuffled and row.layer is None
+    ]
+    panels = [
+        _panel(alike, "embedding cosine", "cosine"),
+        _panel(attended, "attention, all layers", "attention"),
+    ]
+    return Figure(
+        "topic_ratios",
+        "Words of the same topic beside words of different topics",
+        panels,
+        "Means over fits of LDA, from the lowest to the highest; one topic per word. Of a copy "
+        "with random weights the cosine is that of the first layer's inputs. Diamonds: BERT in the "
+        "source, with other text.",
+    )
+
+
+def _panel(found: Sequence[tuple[str, str, float, float | None]], title: str, name: str) -> Panel:
+    series = []
+    for model, weights in dict.fromkeys((m, w) for m, w, _, _ in found):
+        points: dict[float, list[float]] = {}
+        for m, w, threshold, ratio in found:
+            if (m, w) == (model, weights) and ratio is not None:
+                points.setdefault(threshold, []).append(ratio)
+        kind: Kind = "ours" if weights == "trained" else "control"
+        if points:
+            x = sorted(points)
+            series.append(
+                Series(
+                    model if weights == "trained" else f"{model}, random",
+                    kind,
+                    x,
+                    [sum(points[t]) / len(points[t]) for t in x],
+                    [min(points[t]) for t in x],
+                    [max(points[t]) for t in x],
+                )
+            )
+    near = {threshold for _, _, threshold, _ in found}
+    published = [point for point in _PUBLISHED[name] if point[0] in near]
+    if published:
+        x, y = zip(*published, strict=True)
+        series.append(Series("BERT, published", "published", x, y, line=False))
+    return Panel(series, "ambiguity threshold", "same over different topic", title, x_log=True)
+
+
+def layers_figure(rows: Rows) -> Figure:
+    """Attention by layer."""
+    found = [
+        row
+        for row in rows.of(AttentionRatio)
+        if row.layer is not None and not row.several and row.ratio is not None
+    ]
+    panels = []
+    for model in dict.fromkeys(row.model for row in found):
+        thresholds = sorted({row.threshold for row in found if row.model == model})
+        middle = thresholds[len(thresholds) // 2]
+        series = []
+        for label, kind, weights, dealt in _BY_LAYER:
+            points: dict[int, list[AttentionRatio]] = {}
+            for row in found:
+                if (row.model, row.threshold, row.weights, row.shuffled) == (
+                    model,
+                    middle,
+                    weights,
+                    dealt,
+                ):
+                    points.setdefault(row.layer or 0, []).append(row)
+            if points:
+                x = sorted(points)
+                series.append(
+                    Series(
+                        label,
+                        kind,
+                        x,
+                        [sum(r.ratio or 0.0 for r in points[i]) / len(points[i]) for i in x],
+                        [min(r.low or 0.0 for r in points[i]) for i in x],
+                        [max(r.high or 0.0 for r in points[i]) for i in x],
+                    )
+                )
+        panels.append(Panel(series, "layer", "attention, same over different topic", model))
+    return Figure(
+        "topic_attention_by_layer",
+        "Which layers attend to words of their own topic",
+        panels,
+        "Rescaled to length 100, heads averaged, at the middle threshold, one topic per word. "
+        "Bands: bootstrap over passages, from the lowest to the highest of the fits of LDA.",
+    )
+
+
+def heads_figure(rows: Rows) -> Figure:
+    """Attention by layer and head, of the first fit."""
+    panels = []
+    found = [row for row in rows.of(HeadRatios) if row.weights == "trained"]
+    for model in dict.fromkeys(row.model for row in found):
+        row = min((r for r in found if r.model == model), key=lambda r: r.seed)
+        rows_of = range(1, len(row.ratios) + 1)
+        columns = range(1, len(row.ratios[0]) + 1)
+        panels.append(
+            Heatmap(row.ratios, model, "head", "layer", x=tuple(columns), y=tuple(rows_of))
+        )
+    return Figure(
+        "topic_heads",
+        "Attention to the own topic over attention to other topics, by head",
+        panels,
+        "One fit of LDA, one topic per word, the middle threshold.",
+    )
+
+
+def map_figure(rows: Rows) -> Figure:
+    """Cosines of words in groups."""
+    maps = [row for row in rows.of(WordMap) if row.weights == "trained"]
+    panels = [
+        Heatmap(row.cosines, row.model, names=row.words, limits=(0.0, 1.0))
+        for row in {row.model: row for row in maps}.values()
+    ]
+    return Figure(
+        "word_map",
+        "Cosine similarity of the embeddings of words in groups",
+        panels,
+        "Words of one group stand together. A word of several tokens has the mean of their "
+        "embeddings; the source does not say what it does with such words.",
+    )

@@ -1,0 +1,1 @@
+"""Two stages of training in every layer of a transformer on natural text."""

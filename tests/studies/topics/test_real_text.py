@@ -1,0 +1,82 @@
+"""The study of real text: what is not fetched, how fits are put together, the stand-in."""
+
+import math
+
+import pytest
+import torch
+from tests.support.fake_bench import Bench
+
+from triptych.core.estimates import Estimate, Status
+from triptych.core.validation import UserError
+from triptych.models.pretrained.encoder import TextEncoder
+from triptych.studies.api.study import Rows, Scale
+from triptych.studies.topics.real_text import judge
+from triptych.studies.topics.real_text import study as real_text
+from triptych.studies.topics.real_text.stand_in import stand_in
+from triptych.theory.topics.real_text import GROUPS
+
+SETTINGS = real_text.STUDY.settings
+
+
+def test_what_was_not_fetched_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path))
+    real_text._pretrained.cache_clear()
+    unit, *_ = real_text.units(SETTINGS[Scale.PAPER])
+    with pytest.raises(UserError, match="^not run: needs `triptych fetch minilm`$"):
+        list(real_text.run(unit, Bench()))
+
+
+def test_units_are_models_times_fits():
+    units = real_text.units(SETTINGS[Scale.PAPER])
+    assert [unit.model for unit in units] == ["minilm"] * 4 + ["mpnet"] * 4 + ["smollm2-135m"] * 4
+    assert [unit.seed for unit in units[:4]] == [0, 0, 1, 2]
+    assert units[0].groups == GROUPS
+    assert units[1].topics == 100
+
+
+def found(ratio, low, high, model="a", seed=0):
+    return judge.Found(model, 0.001, seed, ratio, low, high)
+
+
+def test_fits_are_put_together():
+    fits = [found(2.0, 1.0, 3.0), found(4.0, 3.0, 6.0, seed=1)]
+    assert judge.over_fits(fits) == Estimate(3.0, 1.0, 6.0, 2)
+    assert math.isnan(judge.over_fits([*fits, found(None, None, None)]).value)
+    assert math.isnan(judge.over_fits([]).value)
+    others = [found(1.5, 1.4, 1.6, model="b"), found(0.9, 0.2, 1.1, model="c")]
+    assert judge.lowest([*fits, *others]).low == 0.2
+    assert judge.highest([*fits, *others]).high == 6.0
+    assert judge.furthest(others).value == 0.9
+    share = judge._share_above(judge.cells([*fits, *others]).values())
+    assert (share.value, share.low, share.high) == (pytest.approx(2 / 3), pytest.approx(1 / 3), 1)
+
+
+def test_the_stand_in_decides_nothing():
+    """The same rows of a stand-in and of a causal model leave every claim undecided."""
+    for family in ("stand-in", "causal"):
+        rows = Rows([type(row)(**{**vars(row), "family": family}) for row in judge.HELD])
+        for claim in real_text.STUDY.claims:
+            verdict = claim.verdict(rows)
+            assert verdict.outcome is Status.UNDECIDED
+            assert verdict.missing
+
+
+def test_one_encoder_is_not_enough():
+    rows = Rows([row for row in judge.HELD if row.model == "first"])
+    for claim in real_text.STUDY.claims:
+        assert claim.verdict(rows).outcome is Status.UNDECIDED
+
+
+def test_the_stand_in_answers_as_an_encoder_does():
+    model = stand_in("python-help", vocabulary=60, width=8, layers=2, steps=2, bench=Bench())
+    assert isinstance(model, TextEncoder)
+    assert model.vocab_size == 60
+    tokens = model.encode(["the class of the instance"])[0]
+    attention = model.attention(model.with_specials(tokens))
+    assert attention.shape == (2, 4, 5, 5)
+    assert torch.allclose(attention.sum(-1), torch.ones(2, 4, 5))
+    inputs = model.inputs(torch.tensor(tokens))
+    position = model.net.position.weight[0]
+    assert torch.allclose(inputs, model.embeddings()[tokens] + position)
+    assert model.untrained(0).family == "stand-in"
+    assert not torch.equal(model.untrained(0).embeddings(), model.embeddings())
