@@ -216,7 +216,7 @@ class _Reader:
                     raise Refused(self.at)
                 self.at += 1
                 self.skip()
-                if ends == "()" and len(parts) == 1 and self.next() == ")":
+                if self.next() == ends[1]:  # a comma may stand at the end
                     break
             parts.append(self.literal(depth))
             self.skip()
@@ -269,7 +269,8 @@ class _Reader:
                     self.mark(",")
                 self.skip()
                 self.repeat(part)
-            if literal.ends == "()" and len(literal.parts) == 1:
+            self.skip()
+            if literal.parts and (self.next() == "," or self._needs_comma(literal)):
                 self.mark(",")
             self.mark(literal.ends[1])
             return
@@ -283,6 +284,12 @@ class _Reader:
         if self.at + read == len(self.line):
             raise Cut
         raise Refused(self.at + read)
+
+
+    @staticmethod
+    def _needs_comma(literal: Literal) -> bool:
+        """A tuple of one part is none without it."""
+        return literal.ends == "()" and len(literal.parts) == 1
 
 
 def _in_common(one: str, other: str) -> int:

@@ -25,6 +25,7 @@ from triptych.studies.generation.code_cases.writers import NETWORK, Writer
 from triptych.verifiers.probe import Probe
 
 HELD_OUT = 0.1
+FEWEST = 20  # states that a verifier is trained on
 LEVELS: tuple[Level, ...] = ("token", "line")
 
 
@@ -147,7 +148,13 @@ class Verifiers:
     def __init__(self, sizes: Sizes, writer: Writer, bench: Bench, seed: int) -> None:
         self.sizes, self.writer, self.bench, self.seed = sizes, writer, bench, seed
         self._probes: dict[tuple[Level, int, int], tuple[Probe, Probed]] = {}
+        self._kept: dict[tuple[Level, int], dict[str, Tensor]] = {}
         self._gathered: list[Written] | None = None
+
+    @property
+    def learnable(self) -> bool:
+        """Whether there are mistakes enough to learn from."""
+        return all(len(self._states(level, self.sizes.layer)["states"]) >= FEWEST for level in LEVELS)
 
     def probe(self, level: Level, layer: int, depth: int) -> Probe:
         return self._fitted(level, layer, depth)[0]
@@ -186,10 +193,13 @@ class Verifiers:
         )
 
     def _states(self, level: Level, layer: int) -> dict[str, Tensor]:
-        named = (*NETWORK, "model", "gathered", "at_once", "layer")
-        key = {"states of": level, "of layer": layer, "seed": self.seed}
-        key |= {name: getattr(self.sizes, name) for name in named}
-        return dict(self.bench.tensors(key, lambda: self._make_states(level, layer)))
+        if (level, layer) not in self._kept:
+            named = (*NETWORK, "model", "gathered", "at_once", "layer")
+            key = {"states of": level, "of layer": layer, "seed": self.seed}
+            key |= {name: getattr(self.sizes, name) for name in named}
+            made = self.bench.tensors(key, lambda: self._make_states(level, layer))
+            self._kept[level, layer] = dict(made)
+        return self._kept[level, layer]
 
     def _make_states(self, level: Level, layer: int) -> dict[str, Tensor]:
         if self._gathered is None:

@@ -48,7 +48,7 @@ class Sizes:
     width: int = 64
     texts: int = 8000
     steps: int = 1000
-    batch: int = 32
+    batch: int = 16
     learning_rate: float = 3e-3
 
 

@@ -2,8 +2,8 @@
 
 A text is a prompt as in the thesis, shorter, and the test cases that follow it. Most functions have
 a random name and the body that appends; a few have a random name and another body. Those with a
-name that means something do what it means, and every second of them shows that body, while the
-others show none. So both name and body tell what a function does, and they contradict each other
+name that means something do what it means, and every second one shows no body. Such a name is one
+token, as it is for a pretrained model. So both name and body tell what a function does, and they contradict each other
 in the prompts of Table 3.15 only. The cases of a text are
 mostly right. One text in three is careless: most of its cases are wrong, all in the same way (the
 item is dropped, put first or doubled, or an element is wrong), as those of the small pretrained
@@ -57,6 +57,7 @@ WORDS = (
     "], ",
     ") == [",
     "]\n",
+    *MEANINGFUL_NAMES,
     *(f", {digit}" for digit in range(10)),
     *"\n()[],= ",
     *string.digits,
@@ -72,7 +73,7 @@ VOCAB_SIZE = END + 1
 # how likely a digit is, and how texts differ
 _DIGITS = (1, 6, 5, 4, 3, 3, 2, 2, 2, 2)
 _CARELESS, _WRONG_IF_CARELESS, _WRONG = 0.33, 0.6, 0.08
-_OTHER_BODY, _MEANINGFUL = 0.03, 0.25
+_OTHER_BODY, _MEANINGFUL, _SHOWN = 0.1, 0.2, 0.5
 
 
 def encode(text: str) -> list[int]:
@@ -124,7 +125,7 @@ def write_text(rng: random.Random, sizes: Sizes) -> str:
         meant = rng.choice(MEANINGFUL_NAMES)
         body, meaning = MEANINGS[meant]
         if draw < _MEANINGFUL:
-            name, body = meant, rng.choice((body, NOTHING))
+            name, body = meant, body if rng.random() < _SHOWN else NOTHING
     careless = rng.random() < _CARELESS
     fault = rng.choice(_FAULTS)
     lines = []

@@ -64,8 +64,9 @@ def run(unit: Work, bench: Bench) -> Iterable[Row]:
         if name == VERIFIERS:
             if writer.loss is not None:
                 yield TrainedNetwork(seed=unit.seed, loss=writer.loss)
-            yield from verifiers.rows()
-        else:
+            if verifiers.learnable:
+                yield from verifiers.rows()
+        elif known[name].verifier != "probe" or verifiers.learnable:
             yield from completions.run(known[name])
 
 
@@ -76,23 +77,23 @@ STUDY = Study(
         Scale.SMOKE: CodeCases(
             seeds=1,
             repeats=2,
-            cases=2,
+            cases=1,
             demonstrations=1,
             prompts=2,
             completions=2,
-            max_new_tokens=30,
+            max_new_tokens=14,
             layer=1,
             layers=(1, 2),
             depths=(2,),
-            gathered=40,
+            gathered=60,
             temperatures=(1.0,),
             top_ps=(0.95,),
-            longest_list=1,
+            longest_list=0,
             network_layers=2,
             heads=2,
             width=16,
-            texts=300,
-            steps=40,
+            texts=200,
+            steps=100,
             batch=8,
             learning_rate=1e-2,
         ),
