@@ -88,7 +88,8 @@ def configurations(sizes: Sizes) -> dict[str, Config]:
         probe = {"verifier": "probe", "layer": sizes.layer, "depth": 1}
         for n in (2, 4):
             add(f"{n} particles", method="particles", n=n, **probe)
-        add("VGB", method="vgb", **probe)
+    if sizes.walks:
+        add("VGB", method="vgb", verifier="probe", layer=sizes.layer, depth=1)
     for top_p in sizes.top_ps:  # Table 3.13
         for temperature in sizes.temperatures:
             if named(top_p, temperature) not in found:

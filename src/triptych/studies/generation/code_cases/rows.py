@@ -26,6 +26,9 @@ class Sizes:
     gathered         completions of training names, from which verifiers learn
     at_once          completions that are sampled together
     temperatures, top_ps   of the grid of sampling without a verifier
+    beyond           particles and a rule that wants distinct cases, which the thesis has not
+    walks            VGB, which asks a verifier about every child of every prefix: very slow
+    longest_list     of a test case of the stand-in; the rest is its network and its training
     """
 
     model: str = "stand-in"
@@ -38,10 +41,11 @@ class Sizes:
     layers: tuple[int, ...] = (1, 2, 3)
     depths: tuple[int, ...] = (2, 4, 8)
     gathered: int = 500
-    at_once: int = 500
+    at_once: int = 250
     temperatures: tuple[float, ...] = (0.4, 0.8, 1.0, 1.2)
     top_ps: tuple[float, ...] = (0.8, 0.95, 1.0)
     beyond: bool = True
+    walks: bool = False
     longest_list: int = 3
     network_layers: int = 3
     heads: int = 4

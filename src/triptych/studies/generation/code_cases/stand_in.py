@@ -3,11 +3,11 @@
 A text is a prompt as in the thesis, shorter, and the test cases that follow it. Most functions have
 a random name and the body that appends; a few have a random name and another body. Those with a
 name that means something do what it means, and every second one shows no body. Such a name is one
-token, as it is for a pretrained model. So both name and body tell what a function does, and they contradict each other
-in the prompts of Table 3.15 only. The cases of a text are
-mostly right. One text in three is careless: most of its cases are wrong, all in the same way (the
-item is dropped, put first or doubled, or an element is wrong), as those of the small pretrained
-model are. Numbers have one digit.
+token, as it is for a pretrained model. So both name and body tell what a function does, and they
+contradict each other in the prompts of Table 3.15 only. The cases of a text are mostly right. One
+text in three is careless: most of its cases are wrong, all in the same way (the item is dropped,
+put first or doubled, or an element is wrong), as those of the small pretrained model are. Numbers
+have one digit.
 """
 
 import keyword
@@ -113,8 +113,12 @@ def longest_text(sizes: Sizes) -> int:
     """Tokens of the longest text of the language, its end token included."""
     numbers = list(range(sizes.longest_list))
     line = f"assert abc({numbers}, 0) == {[*numbers, 0, 0]}\n"
-    prompt = len(encode(_prompt(random.Random(0), sizes, "abc", APPEND))) + sizes.demonstrations
-    return prompt + 1 + sizes.cases * len(encode(line)) + 1
+    return longest_prompt(sizes) + 1 + sizes.cases * len(encode(line)) + 1
+
+
+def longest_prompt(sizes: Sizes) -> int:
+    """Tokens of the longest prompt: every sum that it shows may have two digits."""
+    return len(encode(_prompt(random.Random(0), sizes, "abc", APPEND))) + sizes.demonstrations
 
 
 def write_text(rng: random.Random, sizes: Sizes) -> str:

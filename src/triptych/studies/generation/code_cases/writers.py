@@ -129,11 +129,11 @@ def _known_tokens(lm: PretrainedCausalLM) -> int:
 
 def _stand_in(sizes: Sizes, bench: Bench, seed: int) -> Writer:
     language = stand_in.Sizes(sizes.cases, sizes.demonstrations, sizes.longest_list)
-    longest = stand_in.longest_text(language)
     # Room for a completion of full length, and for the state at its last token.
+    completed = stand_in.longest_prompt(language) + sizes.max_new_tokens
     shape = Shape(
         vocab_size=stand_in.VOCAB_SIZE + 1,
-        length=longest + sizes.max_new_tokens + 1,
+        length=max(stand_in.longest_text(language), completed) + 1,
         width=sizes.width,
         layers=sizes.network_layers,
         heads=sizes.heads,
