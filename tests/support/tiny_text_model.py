@@ -11,10 +11,10 @@ LETTERS = 'ab01()[]{}:," <>'
 BOS, EOS, END = 1, 2, 3
 
 
-def tiny_tokenizer():
-    vocabulary = {text: i for i, text in enumerate([*SPECIAL, *LETTERS])}
+def tiny_tokenizer(letters=LETTERS):
+    vocabulary = {text: i for i, text in enumerate([*SPECIAL, *letters])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     made = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>"
@@ -24,10 +24,10 @@ def tiny_tokenizer():
     return made
 
 
-def tiny_lm(seed=0, length=40):
+def tiny_lm(seed=0, length=40, letters=LETTERS):
     """Llama with 2 layers; it ends texts with <eos> or <end>."""
     config = transformers.LlamaConfig(
-        vocab_size=len(SPECIAL) + len(LETTERS),
+        vocab_size=len(SPECIAL) + len(letters),
         hidden_size=16,
         intermediate_size=24,
         num_hidden_layers=2,
@@ -43,4 +43,4 @@ def tiny_lm(seed=0, length=40):
         model = transformers.AutoModelForCausalLM.from_config(config)
         for parameter in model.parameters():
             parameter += 0.15 * torch.randn(parameter.shape)
-    return PretrainedCausalLM(model, tiny_tokenizer())
+    return PretrainedCausalLM(model, tiny_tokenizer(letters))

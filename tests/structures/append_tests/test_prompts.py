@@ -61,7 +61,9 @@ def test_drawn_sums_are_right_and_of_one_digit():
     for line in first.text.splitlines():
         if line.startswith("assert f("):
             exec(line, {"f": lambda a, b: a + b})
-            assert all(1 <= int(digit) <= 9 for digit in line.split("(")[1].split(")")[0].split(", "))
+            assert all(
+                1 <= int(digit) <= 9 for digit in line.split("(")[1].split(")")[0].split(", ")
+            )
     assert first.text.count("assert f(") == 2
     assert draw_prompts(["abc"], 1)[0] == draw_prompts(["abc"], 1)[0]
     assert draw_prompts(["abc"], 1)[0] != draw_prompts(["abc"], 2)[0]
@@ -78,7 +80,9 @@ def test_random_names_are_new():
 
 
 def test_what_was_written_after_a_prompt():
-    text = "\nassert knk([], 1) == [1]\nList 8 test cases of the above function ovs, one in each line:"
+    text = (
+        "\nassert knk([], 1) == [1]\nList 8 test cases of the above function ovs, one in each line:"
+    )
     assert name_and_completion(FIRST_OF_TABLE + text) == ("knk", text)
     assert name_and_completion(FIRST_OF_TABLE) == ("knk", "")
     assert name_and_completion("assert knk([], 1) == [1]") is None

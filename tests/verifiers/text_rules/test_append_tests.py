@@ -4,8 +4,8 @@ import itertools
 import random
 
 import pytest
-
 from tests.support.enumerated_text import all_texts, check_exact
+
 from triptych.core.validation import UserError
 from triptych.structures.append_tests.evaluate import Fault, _python, count_cases, evaluate
 from triptych.structures.append_tests.prompts import draw_prompts
@@ -64,7 +64,8 @@ def right_texts(count, seed, cases=3):
             result = [*map(swapped, first), swapped(item)]
             lines.append(
                 f"{space}assert f([{', '.join(first)}],{space}{item}) =={space}"
-                f"[{(space + ',').join(result)}{draw.choice(['', ','])}]{draw.choice(['', ';', ' # é'])}"
+                f"[{(space + ',').join(result)}{draw.choice(['', ','])}]"
+                f"{draw.choice(['', ';', ' # é'])}"
             )
         yield draw.choice(["", "\n", "\n \n"]) + "\n".join(lines)
 

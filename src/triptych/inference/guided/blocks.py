@@ -1,13 +1,13 @@
 """Block best-of-n: of n candidates for each block of tokens, keep the most valued [li, 3.2.2.6].
 
 A block has `block` tokens, fewer where the row ends first. With `block_end`, a token or several, a
-block also ends after the first of them: a block that ends with a line break is a line. Given the prefix, the kept block has
-the law of `best_of_n`, with the value of the prefix that it leads to; a string gets the product
-over its blocks. With one block this is best-of-n, and with n = 1 it is the model. Worked value:
-two fair bits, V the number of ones, blocks of 1, n = 2: each bit is 1 with ¾, so P(11) = 9/16,
-while the best of 2 whole strings is 11 with 7/16. If a block ends after a 1 and has at most two
-bits, the first block is 1, 01 or 00 with V = 1, 1, 0 and has two candidates: 00 with 1/16, 01 with
-5/16, 1 with 5/8; a second block follows the 1 alone, so P(11) = 5/8 · 3/4 = 15/32.
+block also ends after the first of them: a block that ends with a line break is a line. Given the
+prefix, the kept block has the law of `best_of_n`, with the value of the prefix that it leads to; a
+string gets the product over its blocks. With one block this is best-of-n, and with n = 1 it is the
+model. Worked value: two fair bits, V the number of ones, blocks of 1, n = 2: each bit is 1 with ¾,
+so P(11) = 9/16, while the best of 2 whole strings is 11 with 7/16. If a block ends after a 1 and
+has at most two bits, the first block is 1, 01 or 00 with V = 1, 1, 0 and has two candidates: 00
+with 1/16, 01 with 5/16, 1 with 5/8; a second block follows the 1 alone, so P(11) = 5/8 · 3/4.
 """
 
 from typing import NamedTuple

@@ -153,7 +153,7 @@ def _literals(arguments: Sequence[ast.expr], result: ast.expr) -> tuple[Fault, t
         first, item, found = (ast.literal_eval(each) for each in (*arguments, result))
         if not isinstance(first, list):
             return Fault.NO_LITERALS, ()
-        if first + [item] == found:
+        if [*first, item] == found:
             return Fault.NONE, (first, item)
         named = [
             (Fault.ITEM_MISSING, first),

@@ -285,7 +285,6 @@ class _Reader:
             raise Cut
         raise Refused(self.at + read)
 
-
     @staticmethod
     def _needs_comma(literal: Literal) -> bool:
         """A tuple of one part is none without it."""
@@ -314,4 +313,6 @@ def _possible(begun: str) -> list[Any]:
     missing = MAX_FRACTION - len(number[1])
     if 10**missing >= 1000:  # more than a prompt may ask for
         return []
-    return [float(f"{begun}{more:0{missing}d}" if missing else begun) for more in range(10**missing)]
+    return [
+        float(f"{begun}{more:0{missing}d}" if missing else begun) for more in range(10**missing)
+    ]

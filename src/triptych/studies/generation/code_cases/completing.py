@@ -129,7 +129,8 @@ class Completions:
 
     def _verifier(self, config: Config) -> Verifier | None:
         if config.verifier == "probe":
-            assert config.layer is not None and config.depth is not None
+            assert config.layer is not None
+            assert config.depth is not None
             return self.verifiers.probe(config.level, config.layer, config.depth)
         if config.verifier == "random":
             return RandomVerifier(self.bench.rng(f"random verifier, {list(self.repeats)}"))

@@ -61,7 +61,7 @@ def queries_figure(rows: Rows[Row]) -> Figure:
         series = []
         for label, kind, names in groups:
             kept = [n for n in names if "meaningful" not in n]
-            spent = [over_trials(of(found, n, lambda r: cost(r) / r.requested)) for n in kept]
+            spent = [over_trials(of(found, n, _per_case(cost))) for n in kept]
             gained = [over_trials(of(found, n)) for n in kept]
             points = [(x.value, y) for x, y in zip(spent, gained, strict=True) if x.n]
             if points:
@@ -83,6 +83,10 @@ def queries_figure(rows: Rows[Row]) -> Figure:
         "through the network, those that only a verifier asked about included. 95 % intervals "
         "over networks, or over repeats of one model.",
     )
+
+
+def _per_case(cost: Callable[[Completed], float]) -> Callable[[Completed], float]:
+    return lambda row: cost(row) / row.requested
 
 
 def groups_figure(rows: Rows[Row]) -> Figure:
@@ -241,7 +245,7 @@ def grid_figure(rows: Rows[Row]) -> Figure:
         t for t in grid if all(of(found, named(p, t)) for p in top_ps)
     ]  # temperatures that were tried with every top_p
     ours = [[over_trials(of(found, named(p, t))).value for p in top_ps] for t in whole]
-    published = [p for p in (0.7, 0.8, 0.9, 0.95, 1.0)]
+    published = [0.7, 0.8, 0.9, 0.95, 1.0]
     degrees = [0.2, 0.4, 0.6, 0.8, 1.0, 1.2]
     theirs = [[100 * GRID[p, t] for p in published] for t in degrees]
     labels = {"x_label": "top_p", "y_label": "temperature"}

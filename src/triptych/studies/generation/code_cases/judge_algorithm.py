@@ -1,5 +1,4 @@
-"""What the rows say about Algorithm 1: Tables 3.6, 3.15 and 3.17 and Figure 3.3 [li, 3.2.2, 3.2.3].
-"""
+"""What the rows say about Algorithm 1: Tables 3.6, 3.15, 3.17 and Figure 3.3 [li, 3.2.2, 3.2.3]."""
 
 import math
 from collections.abc import Sequence

@@ -3,7 +3,16 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from triptych.studies.api.decide import Check, Verdict, above, at_least, below, decide, shown, within
+from triptych.studies.api.decide import (
+    Check,
+    Verdict,
+    above,
+    at_least,
+    below,
+    decide,
+    shown,
+    within,
+)
 from triptych.studies.api.study import Claim, Rows
 from triptych.studies.generation.code_cases.comparisons import (
     FEWEST,
@@ -86,7 +95,9 @@ def judge_layers(rows: Rows[Row]) -> Verdict:
             0.0,
             published=round(100 * published_mean, 1),
         ),
-        within("random verifier minus none, points", gains(found, RANDOM, NONE), 0.0, by=HALF_A_GAIN),
+        within(
+            "random verifier minus none, points", gains(found, RANDOM, NONE), 0.0, by=HALF_A_GAIN
+        ),
         above(
             "the chosen layer minus the random verifier, points",
             gains(found, CHOSEN, RANDOM),
@@ -226,9 +237,7 @@ def _each(first: Mapping[Trial, float], second: Mapping[Trial, float]) -> dict[T
     part, whole = sum(first[t] for t in shared), sum(second[t] for t in shared)
     if whole <= 0 or n < 2 or any(whole - second[t] <= 0 for t in shared):
         return {trial: float("nan") for trial in shared}
-    return {
-        t: n * part / whole - (n - 1) * (part - first[t]) / (whole - second[t]) for t in shared
-    }
+    return {t: n * part / whole - (n - 1) * (part - first[t]) / (whole - second[t]) for t in shared}
 
 
 def _probed(depth: int, accuracy: float) -> list[Probed]:

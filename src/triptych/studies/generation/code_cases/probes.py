@@ -154,7 +154,9 @@ class Verifiers:
     @property
     def learnable(self) -> bool:
         """Whether there are mistakes enough to learn from."""
-        return all(len(self._states(level, self.sizes.layer)["states"]) >= FEWEST for level in LEVELS)
+        return all(
+            len(self._states(level, self.sizes.layer)["states"]) >= FEWEST for level in LEVELS
+        )
 
     def probe(self, level: Level, layer: int, depth: int) -> Probe:
         return self._fitted(level, layer, depth)[0]
@@ -226,5 +228,3 @@ class RandomVerifier:
     ) -> Float[Tensor, " rows"]:
         drawn = self._rng.categorical(self._law, torch.zeros_like(rows))
         return ((drawn.double() + 0.5) / 1000).log()
-
-

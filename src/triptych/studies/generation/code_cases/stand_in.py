@@ -24,16 +24,16 @@ TYPE, RETURN = "    assert type(l) is list\n", "    return l\n"
 
 Meaning = Callable[[list[int], int], list[int]]
 MEANINGS: dict[str, tuple[str, Meaning]] = {
-    "pop": ("    l = [x for x in l if x != item]\n", lambda l, i: [x for x in l if x != i]),
-    "add": ("    l = [(x + item) % 10 for x in l]\n", lambda l, i: [(x + i) % 10 for x in l]),
-    "sub": ("    l = [abs(x - item) for x in l]\n", lambda l, i: [abs(x - i) for x in l]),
-    "mul": ("    l = [x * item % 10 for x in l]\n", lambda l, i: [x * i % 10 for x in l]),
-    "div": ("    l = [x // max(item, 1) for x in l]\n", lambda l, i: [x // max(i, 1) for x in l]),
-    "max": ("    l = [max(x, item) for x in l]\n", lambda l, i: [max(x, i) for x in l]),
-    "min": ("    l = [min(x, item) for x in l]\n", lambda l, i: [min(x, i) for x in l]),
-    "std": ("    l.sort()\n", lambda l, _: sorted(l)),
-    "avg": ("    l = [(x + item) // 2 for x in l]\n", lambda l, i: [(x + i) // 2 for x in l]),
-    "exp": ("    l = [x**item % 10 for x in l]\n", lambda l, i: [x**i % 10 for x in l]),
+    "pop": ("    l = [x for x in l if x != item]\n", lambda v, i: [x for x in v if x != i]),
+    "add": ("    l = [(x + item) % 10 for x in l]\n", lambda v, i: [(x + i) % 10 for x in v]),
+    "sub": ("    l = [abs(x - item) for x in l]\n", lambda v, i: [abs(x - i) for x in v]),
+    "mul": ("    l = [x * item % 10 for x in l]\n", lambda v, i: [x * i % 10 for x in v]),
+    "div": ("    l = [x // max(item, 1) for x in l]\n", lambda v, i: [x // max(i, 1) for x in v]),
+    "max": ("    l = [max(x, item) for x in l]\n", lambda v, i: [max(x, i) for x in v]),
+    "min": ("    l = [min(x, item) for x in l]\n", lambda v, i: [min(x, i) for x in v]),
+    "std": ("    l.sort()\n", lambda v, _: sorted(v)),
+    "avg": ("    l = [(x + item) // 2 for x in l]\n", lambda v, i: [(x + i) // 2 for x in v]),
+    "exp": ("    l = [x**item % 10 for x in l]\n", lambda v, i: [x**i % 10 for x in v]),
 }
 assert set(MEANINGS) == set(MEANINGFUL_NAMES)
 

@@ -7,8 +7,8 @@ Laptop scale is a stand-in: a network of some hundred thousand parameters that i
 shorter prompts followed by imperfect test cases.
 
 All methods stop by one rule (`completing`). Verifiers read the layer that they were trained on, the
-whole vocabulary is sampled from, and Algorithm 1 redoes exactly the erased positions: in these three
-points the authors' program does something else.
+whole vocabulary is sampled from, and Algorithm 1 redoes exactly the erased positions: in these
+three points the authors' program does something else.
 """
 
 from collections.abc import Iterable, Sequence
@@ -39,7 +39,9 @@ def units(settings: CodeCases) -> Sequence[Work]:
     if settings.layer not in settings.layers:
         raise UserError(f"layer is {settings.layer}; it must be one of {settings.layers}")
     if settings.model != STAND_IN and settings.seeds > 1:
-        raise UserError(f"seeds is {settings.seeds}; there is one {settings.model}, so it must be 1")
+        raise UserError(
+            f"seeds is {settings.seeds}; there is one {settings.model}, so it must be 1"
+        )
     repeats = tuple(range(settings.repeats))
     names = (VERIFIERS, *configurations(settings))
     found = []

@@ -113,10 +113,18 @@ def pretrained_writer(lm: PretrainedCausalLM) -> Writer:
     return Writer(
         encode=lambda text: lm.encode([text])[0],
         text_of=lm.text_of,
-        start=lambda rows, layer: lm.decoder(rows, layer=layer),
+        start=lambda rows, layer: _extended(lm, rows, layer),
         end_tokens=tuple(lm.end_tokens),
         breaks=breaks.to(lm.device),
     )
+
+
+def _extended(lm: PretrainedCausalLM, rows: list[list[int]], layer: int) -> Any:
+    """A decoder with these rows. A prompt may hold no padding token, and what a model has written
+    may: so only the first token of a row is its prompt."""
+    decoder = lm.decoder([row[:1] for row in rows], layer=layer)
+    decoder.extend(padded([row[1:] for row in rows], lm.device))
+    return decoder
 
 
 def _known_tokens(lm: PretrainedCausalLM) -> int:
