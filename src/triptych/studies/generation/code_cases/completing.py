@@ -161,7 +161,10 @@ class Completions:
             ended = bool(tokens) and tokens[-1] in self.writer.end_tokens
             found = evaluate(text, prompt.name, cases=prompt.cases, ended=ended)
             stopped = whole_lines(text) >= prompt.cases
-            rows.append(_Row(repeat, number, found, *cost, stopped, bool(used)))
+            kept, erased, generated, asked = cost
+            rows.append(
+                _Row(repeat, number, found, kept, erased, generated, asked, stopped, bool(used))
+            )
         return rows
 
     def _row(self, config: Config, repeat: int, rows: list[_Row], network: int) -> Completed:

@@ -96,7 +96,7 @@ STUDY = Study(
             heads=2,
             width=16,
             texts=100,
-            steps=60,
+            steps=100,
             batch=8,
             learning_rate=1e-2,
         ),
