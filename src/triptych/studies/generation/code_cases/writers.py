@@ -105,7 +105,10 @@ def _loaded(file: Path, device: str) -> PretrainedCausalLM:
 
 
 def pretrained_writer(lm: PretrainedCausalLM) -> Writer:
-    """A writer of any pretrained model with a tokenizer."""
+    """A writer of any pretrained model with a tokenizer.
+
+    A text is also over where the model begins another one, with the token that begins texts.
+    """
     texts = (lm.text_of([token]) for token in range(_known_tokens(lm)))
     breaks = torch.zeros(lm.vocab_size, dtype=torch.bool)
     for token, text in enumerate(texts):
@@ -114,7 +117,7 @@ def pretrained_writer(lm: PretrainedCausalLM) -> Writer:
         encode=lambda text: lm.encode([text])[0],
         text_of=lm.text_of,
         start=lambda rows, layer: _extended(lm, rows, layer),
-        end_tokens=tuple(lm.end_tokens),
+        end_tokens=tuple(sorted({*lm.end_tokens, *_begin_token(lm)})),
         breaks=breaks.to(lm.device),
     )
 
@@ -125,6 +128,10 @@ def _extended(lm: PretrainedCausalLM, rows: list[list[int]], layer: int) -> Any:
     decoder = lm.decoder([row[:1] for row in rows], layer=layer)
     decoder.extend(padded([row[1:] for row in rows], lm.device))
     return decoder
+
+
+def _begin_token(lm: PretrainedCausalLM) -> tuple[int, ...]:
+    return () if lm.bos_token is None else (lm.bos_token,)
 
 
 def _known_tokens(lm: PretrainedCausalLM) -> int:
