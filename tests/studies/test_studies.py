@@ -39,9 +39,9 @@ def smoke_rows(name):
 
 
 # Shape checks make these five times as slow; they have tests of their own, with the checks.
-LONG = {"bracket_theory", "dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts"}
-LONG |= {"masking_more", "reaching_the_mode", "real_text", "topic_matrices", "topic_theory"}
-LONG |= {"two_stages_text", "who_wins"}
+LONG = {"bracket_theory", "code_cases", "dyck_backtracking", "exact_masking", "exact_memory"}
+LONG |= {"exact_prompts", "masking_more", "reaching_the_mode", "real_text", "topic_matrices"}
+LONG |= {"topic_theory", "two_stages_text", "who_wins"}
 
 
 @each_study

@@ -14,7 +14,7 @@ BOS, EOS, END = 1, 2, 3
 def tiny_tokenizer(letters=LETTERS):
     vocabulary = {text: i for i, text in enumerate([*SPECIAL, *letters])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), "isolated")
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("[\\s\\S]"), "isolated")
     tokenizer.decoder = decoders.Fuse()
     made = transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, bos_token="<bos>", eos_token="<eos>", pad_token="<pad>"

@@ -196,6 +196,18 @@ class CountsPasses(Protocol):
 
 
 @runtime_checkable
+class EndsRows(Protocol):
+    """A decoder that says which of its rows are over, as one that counts lines of text does.
+
+    A decoder need not be one: without it, a row ends by its length or by an end token alone.
+    """
+
+    def over(self) -> Bool[Tensor, " batch"]:
+        """Rows that nothing is added to any more."""
+        ...
+
+
+@runtime_checkable
 class NetworkDecoder(Decoder, Protocol):
     """A decoder of a network, which has states for a verifier to look at."""
 

@@ -33,9 +33,9 @@ def test_a_record_belongs_to_its_module(record):
 
 @each_algorithm
 def test_options_are_the_parameters_of_sample(record):
-    """All that are plain values: vgb's `outcome` is a verifier."""
+    """All that are plain values: `outcome` is a verifier, and `block_end` one or several tokens."""
     parameters = inspect.signature(record.sample).parameters
-    own = [name for name in parameters if name not in (*SHARED, "outcome")]
+    own = [name for name in parameters if name not in (*SHARED, "outcome", "block_end")]
     assert sorted(option.name for option in record.options) == sorted(own)
     for name in own:
         assert parameters[name].kind is inspect.Parameter.KEYWORD_ONLY

@@ -292,6 +292,34 @@ def test_worked_laws_of_best_of_n_and_blocks():
     assert kept.tolist() == [[3 / 8, 3 / 16, 7 / 16]]
 
 
+def test_blocks_that_end_at_a_token_by_hand():
+    """Two fair bits, V the number of ones, a block ends after a 1: P(11) = 5/8 · 3/4."""
+    p, verifier = Table.of(Uniform(2, 2)), Counts()
+    law = blocks.law(p, verifier, 2, 2, block_end=1).as_dict()
+    wanted = {(0, 0): 1 / 16, (0, 1): 5 / 16, (1, 0): 5 / 32, (1, 1): 15 / 32}
+    assert law == pytest.approx(wanted)
+    # Where every token ends a block, blocks have one token; where none does, nothing changes.
+    p = Table.random(vocab_size=3, length=3, seed=4)
+    same = [
+        (blocks.law(p, Counts(), 3, 2, block_end=[0, 1, 2]), blocks.law(p, Counts(), 1, 2)),
+        (blocks._law_by_prefix(p, Counts(), 2, 3, frozenset()), blocks.law(p, Counts(), 2, 3)),
+    ]
+    for one, other in same:
+        assert one.as_dict() == pytest.approx(other.as_dict())
+
+
+def test_a_block_may_end_on_the_way():
+    """The tokens of all candidates are counted, and the row goes on after the end of a block."""
+    p = Table.of(Uniform(2, 4))
+    result = blocks.sample(
+        RecomputingDecoder(p, 50), Counts(), length=4, block=4, n=2, block_end=1, rng=TorchRng(0)
+    )
+    assert result.complete.all()
+    assert (result.lengths == 4).all()
+    assert (result.costs.generated >= 5).all()  # every block has a second candidate
+    assert (result.costs.generated != 8).any()  # and candidates differ in length
+
+
 @pytest.mark.parametrize("block", [1, 5, 8, 12])
 def test_the_law_of_blocks_at_the_size_of_a_study(block):
     """4096 strings: it sums to 1, and blocks of equal value change nothing."""

@@ -1,25 +1,28 @@
 """Block best-of-n: of n candidates for each block of tokens, keep the most valued [li, 3.2.2.6].
 
-A block has `block` tokens, fewer where the row ends first. Given the prefix, the kept block has
-the law of `best_of_n`, with the value of the prefix that it leads to; a string gets the product
-over its blocks. With one block this is best-of-n, and with n = 1 it is the model. Worked value:
-two fair bits, V the number of ones, blocks of 1, n = 2: each bit is 1 with ¾, so P(11) = 9/16,
-while the best of 2 whole strings is 11 with 7/16.
+A block has `block` tokens, fewer where the row ends first. With `block_end`, a token or several, a
+block also ends after the first of them: a block that ends with a line break is a line. Given the
+prefix, the kept block has the law of `best_of_n`, with the value of the prefix that it leads to; a
+string gets the product over its blocks. With one block this is best-of-n, and with n = 1 it is the
+model. Worked value: two fair bits, V the number of ones, blocks of 1, n = 2: each bit is 1 with ¾,
+so P(11) = 9/16, while the best of 2 whole strings is 11 with 7/16. If a block ends after a 1 and
+has at most two bits, the first block is 1, 01 or 00 with V = 1, 1, 0 and has two candidates: 00
+with 1/16, 01 with 5/16, 1 with 5/8; a second block follows the 1 alone, so P(11) = 5/8 · 3/4.
 """
 
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.decoders import RecomputingDecoder
+from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.protocols import Decoder, Rng, Value, Verifier
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import Count, EndTokens, as_count
-from triptych.inference.answers import values_of
+from triptych.core.validation import Count, EndToken, EndTokens, as_count, as_end_token
+from triptych.inference.answers import probs_after, value_of, values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.best_of_n import (
     branch,
@@ -29,7 +32,7 @@ from triptych.inference.guided.best_of_n import (
 )
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_copies, check_table
+from triptych.inference.guided.options import Lengths, as_copies, check_table, end_set
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
 
@@ -47,6 +50,7 @@ def sample(
     length: Lengths,
     block: Count,
     n: Count,
+    block_end: EndTokens | None = None,
     end_token: EndTokens | None = None,
     transform: Transform | None = None,
     record: bool = False,
@@ -54,6 +58,9 @@ def sample(
     rng: RngLike,
 ) -> Result[Info]:
     """Complete every row block by block; the first block begins where the prompt ends.
+
+    block       tokens of a block, or the most of them where it may end earlier
+    block_end   a token that ends a block, or several; the row goes on after it
 
     The tokens of all candidates and a question to the verifier for each of them are counted. About
     a prompt of full length the verifier is asked once. A row that is over its budget keeps the
@@ -72,12 +79,17 @@ def sample(
         budget=budget,
     )
     n = as_copies(n, run.batch)
+    block_end = as_end_token(block_end, run.decoder.vocab_size)
     latest = values_of_full_prompts(run)
     while len(rows := run.open_rows(tokens=n)):
         counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come along once
         candidates = branch(run, run.every_row().repeat_interleave(counts))
+        begun = run.decoder.lengths[candidates.owner]
         for _ in range(block - 1):
-            if len(growing := candidates.open_rows()) == 0:
+            growing = candidates.open_rows()
+            if block_end is not None:
+                growing = growing[~_ended(candidates, begun, block_end)[growing]]
+            if len(growing) == 0:
                 break
             candidates.draw(growing)
         rows = rows[~run.stopped()[rows]]
@@ -86,6 +98,15 @@ def sample(
         best, latest[rows] = keep_best(candidates, groups)
         run.adopt(candidates, first.index_copy(0, rows, best), rows, latest[rows])
     return run.result(Info(latest))
+
+
+def _ended(
+    candidates: Generation, begun: Int[Tensor, " rows"], block_end: EndToken
+) -> Bool[Tensor, " rows"]:
+    """Candidates whose last token ends a block that began at `begun`."""
+    tokens, lengths = candidates.decoder.tokens, candidates.decoder.lengths
+    last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
+    return (lengths > begun) & is_end(last, block_end)
 
 
 ALGORITHM = Algorithm(
@@ -100,10 +121,15 @@ ALGORITHM = Algorithm(
 )
 
 
-def law(lm: Table, verifier: Value, block: Count, n: Count) -> Table:
+def law(
+    lm: Table, verifier: Value, block: Count, n: Count, *, block_end: EndTokens | None = None
+) -> Table:
     """The exact law of `sample` from the empty prompt."""
     check_table(lm)
     block, n = as_count("block", block, at_least=1), as_count("n", n, at_least=1)
+    ends = end_set(block_end, lm.vocab_size)
+    if ends:
+        return _law_by_prefix(lm, verifier, block, n, ends)
     log_probs = torch.zeros(1, dtype=torch.float64, device=lm.device)
     before = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log p of each prefix
     for start in range(0, lm.length, block):
@@ -121,6 +147,37 @@ def law(lm: Table, verifier: Value, block: Count, n: Count) -> Table:
     return Table(lm.vocab_size, lm.length, log_probs)
 
 
+def _law_by_prefix(lm: Table, verifier: Value, block: int, n: int, ends: frozenset[int]) -> Table:
+    """The law where blocks differ in length, by following every prefix at which a block begins."""
+    probs = torch.zeros_like(lm.log_probs)
+    begun: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+    while begun:
+        start, mass = begun.pop()
+        written, chances = [], []
+        growing = [(start, 1.0)]
+        while growing:
+            s, chance = growing.pop()
+            for token, prob in enumerate(probs_after(lm, s)):
+                longer = (*s, token)
+                if prob == 0:
+                    continue
+                whole = token in ends or len(longer) in (len(start) + block, lm.length)
+                if whole:
+                    written.append(longer)
+                    chances.append(chance * prob)
+                else:
+                    growing.append((longer, chance * prob))
+        values = [value_of(verifier, longer) for longer in written]
+        kept = kept_probs([chances], [values], n)[0].tolist()
+        for longer, chance in zip(written, kept, strict=True):
+            if len(longer) < lm.length:
+                begun.append((longer, mass * chance))
+            else:
+                place = sum(x * lm.vocab_size**k for k, x in enumerate(reversed(longer)))
+                probs[place] += mass * chance
+    return Table(lm.vocab_size, lm.length, probs.log())
+
+
 class _Bumpy:
     """Values without structure, below and above 1, with ties among prefixes of equal sum."""
 
@@ -132,10 +189,12 @@ def examples() -> dict[str, OneShot]:
     """The product over blocks; the last block may be shorter than the others."""
     p, verifier = Table.random(vocab_size=2, length=3, seed=1), _Bumpy()
 
-    def case(block: int, n: int, target: Table) -> OneShot:
+    def case(block: int, n: int, target: Table, block_end: int | None = None) -> OneShot:
         def one(rng: Rng) -> tuple[int, ...]:
             decoder = RecomputingDecoder(p, 1)
-            result = sample(decoder, verifier, length=3, block=block, n=n, rng=rng)
+            result = sample(
+                decoder, verifier, length=3, block=block, n=n, block_end=block_end, rng=rng
+            )
             return result.completions()[0]
 
         return OneShot(one, target.as_dict())
@@ -145,4 +204,5 @@ def examples() -> dict[str, OneShot]:
         "blocks of 2, n = 2": case(2, 2, law(p, verifier, 2, 2)),
         "one block, n = 2": case(5, 2, law(p, verifier, 3, 2)),
         "n = 1 is the model": case(2, 1, p),
+        "a block ends after a 1": case(2, 2, law(p, verifier, 2, 2, block_end=1), 1),
     }

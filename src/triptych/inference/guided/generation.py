@@ -5,8 +5,9 @@ An algorithm is a function
     sample(decoder, verifier, *, length, ..., rng) -> Result(tokens, lengths, complete, ...)
 
 over a batch of rows that may stand at different lengths. The decoder holds the prompts and is used
-up: another generation refuses it. A row is finished when it has `length` tokens or has drawn an end
-token; a prompt is never finished by what it holds. A `Generation` asks the decoder and the
+up: another generation refuses it. A row is finished when it has `length` tokens, has drawn an end
+token, or is over by the decoder's own word (`EndsRows`); a prompt is never finished by the tokens
+that it holds. A `Generation` asks the decoder and the
 verifier, refuses answers that are no laws and no values, counts what was asked, stops rows that are
 over their budget, and keeps a trace when told to.
 """
@@ -21,7 +22,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import is_end
-from triptych.core.protocols import CountsPasses, Decoder, DecoderValue, Value, Verifier
+from triptych.core.protocols import (
+    CountsPasses,
+    Decoder,
+    DecoderValue,
+    EndsRows,
+    Value,
+    Verifier,
+)
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     EndTokens,
@@ -91,6 +99,7 @@ class Generation:
         # of each row of the batch, like its costs: which of the reasons stopped it, 0 for none
         self._stopped, self._reasons = torch.zeros_like(self.start), [""]
         self._counts_passes = isinstance(decoder, CountsPasses)
+        self._ends_rows = isinstance(decoder, EndsRows)
         self._began = time.perf_counter()
 
     # ------------------------------------------------------------------ where the rows stand
@@ -103,9 +112,12 @@ class Generation:
         return torch.arange(self.batch, device=self.owner.device)
 
     def finished(self) -> Bool[Tensor, " batch"]:
-        """Rows that have their full length, or generated an end token last."""
+        """Rows that have their full length, generated an end token last, or are over by the
+        decoder's word."""
         lengths = self.decoder.lengths
         full = lengths >= self.limits[self.owner]
+        if self._ends_rows and isinstance(decoder := self.decoder, EndsRows):
+            full |= decoder.over()
         if self.end_token is None:
             return full
         return full | ((lengths > self.start) & is_end(self._last(), self.end_token))

@@ -1,0 +1,109 @@
+"""Configurations compared on the same prompts: within each repeat, then over networks or repeats.
+
+Where several networks were trained, a network is one trial, whatever the number of its repeats.
+Where there is one pretrained model, a repeat is: fresh prompts and fresh draws.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from triptych.core.estimates import Estimate, mean
+from triptych.studies.api.decide import Check, Need, at_least, shown
+from triptych.studies.generation.code_cases.configs import configurations
+from triptych.studies.generation.code_cases.published import SHARES
+from triptych.studies.generation.code_cases.rows import CodeCases, Completed, Probed
+from triptych.studies.generation.code_cases.writers import STAND_IN
+
+FEWEST = 3  # networks, or repeats of one model
+
+Trial = tuple[int, int]
+Values = Mapping[Trial, float]
+
+
+def share(row: Completed) -> float:
+    """Distinct correct cases of those requested, in per cent; pooled, as in the thesis."""
+    return 100 * row.pooled / row.requested
+
+
+def of(
+    rows: Iterable[Completed], config: str, value: Callable[[Completed], float] = share
+) -> dict[Trial, float]:
+    """A number of one configuration, by network and repeat."""
+    return {(row.seed, row.repeat): value(row) for row in rows if row.config == config}
+
+
+def combined(first: Values, second: Values, how: Callable[[float, float], float]) -> Values:
+    """A number of two configurations, on the repeats that both have."""
+    return {trial: how(first[trial], second[trial]) for trial in first if trial in second}
+
+
+def minus(first: Values, second: Values) -> Values:
+    return combined(first, second, lambda a, b: a - b)
+
+
+def over_trials(values: Values) -> Estimate:
+    """Mean with a t interval over networks, or over repeats where there is one network."""
+    if not values or any(math.isnan(value) for value in values.values()):
+        return Estimate(math.nan, math.nan, math.nan, 0)
+    by_network: dict[int, list[float]] = {}
+    for (network, _), value in sorted(values.items()):
+        by_network.setdefault(network, []).append(value)
+    if len(by_network) == 1:
+        return mean(next(iter(by_network.values())))
+    return mean([sum(some) / len(some) for some in by_network.values()])
+
+
+def gains(rows: Sequence[Completed], first: str, second: str) -> Estimate:
+    """first - second, in points of distinct correct cases."""
+    return over_trials(minus(of(rows, first), of(rows, second)))
+
+
+def trials(rows: Sequence[Completed | Probed]) -> list[Need]:
+    """The fewest networks, or repeats, that may decide."""
+    if any(row.model == STAND_IN for row in rows):
+        return [at_least("trained networks", len({row.seed for row in rows}), FEWEST)]
+    repeats = {row.repeat for row in rows if isinstance(row, Completed)}
+    return [at_least("repeats", len(repeats), FEWEST)]
+
+
+def stands_for(rows: Sequence[Completed | Probed]) -> list[Check]:
+    """Says, where it is so, that the numbers are of a stand-in."""
+    networks = {row.seed for row in rows if row.model == STAND_IN}
+    sentence = "networks of a stand-in, trained here in place of a pretrained model"
+    return [shown(sentence, float(len(networks)))] if networks else []
+
+
+def as_published(
+    *names: str, shares: Mapping[str, float] | None = None, queries: Mapping[str, int] | None = None
+) -> list[Completed]:
+    """Rows of three networks with the published shares, or others: what judges are tried on."""
+    known = configurations(CodeCases())
+    rows = []
+    for name in names:
+        found = (shares or {}).get(name, SHARES.get(name, 0.7))
+        drawn = (queries or {}).get(name, 40_000)
+        rows += [
+            Completed(
+                **vars(known[name]),
+                seed=seed,
+                repeat=0,
+                model=STAND_IN,
+                requested=8000,
+                correct=8000,
+                within=round(8000 * found),
+                pooled=round(8000 * found),
+                by_type=(round(8000 * found), round(8000 * found)),
+                faults={},
+                kept=drawn,
+                erased=0,
+                queries=drawn,
+                network_tokens=drawn,
+                program_queries=drawn,
+                limit_queries=drawn,
+                verifier_calls=0,
+                stopped=0,
+                out_of_quota=0,
+            )
+            for seed in range(FEWEST)
+        ]
+    return rows

@@ -1,0 +1,332 @@
+"""What the rows say about verifiers: Tables 3.9 to 3.12 [li, 3.2.2.6]."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from triptych.studies.api.decide import (
+    Check,
+    Verdict,
+    above,
+    at_least,
+    below,
+    decide,
+    shown,
+    within,
+)
+from triptych.studies.api.study import Claim, Rows
+from triptych.studies.generation.code_cases.comparisons import (
+    FEWEST,
+    Trial,
+    as_published,
+    gains,
+    minus,
+    of,
+    over_trials,
+    share,
+    stands_for,
+    trials,
+)
+from triptych.studies.generation.code_cases.configs import (
+    BEST,
+    CAUTIOUS,
+    QUOTA,
+    STRIDE,
+    guided,
+    named,
+)
+from triptych.studies.generation.code_cases.published import (
+    CHOSEN_LAYER,
+    LAST_LAYER,
+    LAYERS,
+    SHARES,
+    gain,
+)
+from triptych.studies.generation.code_cases.rows import Completed, Probed, Row
+from triptych.studies.generation.code_cases.writers import STAND_IN
+
+CHOSEN, NONE = guided(*BEST), named(*BEST)
+RANDOM = guided(*BEST, "random verifier")
+RULE = guided(*BEST, "rule")
+HALF_A_GAIN = gain(CHOSEN, NONE) / 2  # points: what "no better" and "no worse" allow
+SIMILAR = 5.0  # points of accuracy on states that were left out
+
+
+def _one_layer(rows: Sequence[Completed]) -> dict[int, dict[Trial, float]]:
+    """Shares of Algorithm 1 with a linear verifier at the best settings, by its layer."""
+    found: dict[int, dict[Trial, float]] = {}
+    for row in rows:
+        settings = (row.top_p, row.temperature, row.quota, row.stride, row.threshold)
+        plain = row.redo_argmax and not row.verify_redone and row.names == "random"
+        if (
+            row.method == "backtracking"
+            and row.depth == 1
+            and row.layer is not None
+            and settings == (*BEST, QUOTA, STRIDE, CAUTIOUS)
+            and plain
+        ):
+            found.setdefault(row.layer, {})[row.seed, row.repeat] = share(row)
+    return found
+
+
+def judge_layers(rows: Rows[Row]) -> Verdict:
+    """Table 3.9."""
+    found = rows.of(Completed)
+    layers = _one_layer(found)
+    chosen = next((row.layer for row in found if row.config == CHOSEN), None)
+    if chosen is None or len(layers) < 2:
+        return decide(needs=[*trials(found), at_least("layers", len(layers), 2)])
+    none, last = of(found, NONE), max(layers)
+    every = {
+        trial: sum(values[trial] for values in layers.values()) / len(layers)
+        for trial in layers[chosen]
+        if all(trial in values for values in layers.values())
+    }
+    published_mean = sum(LAYERS.values()) / len(LAYERS) - SHARES[NONE]
+    checks = [
+        above(
+            "the chosen layer minus the last one, points",
+            over_trials(minus(layers[chosen], layers[last])),
+            0.0,
+            published=round(100 * (LAYERS[CHOSEN_LAYER] - LAYERS[LAST_LAYER]), 1),
+        ),
+        above(
+            "mean over all layers minus no verifier, points",
+            over_trials(minus(every, none)),
+            0.0,
+            published=round(100 * published_mean, 1),
+        ),
+        within(
+            "random verifier minus none, points", gains(found, RANDOM, NONE), 0.0, by=HALF_A_GAIN
+        ),
+        above(
+            "the chosen layer minus the random verifier, points",
+            gains(found, CHOSEN, RANDOM),
+            0.0,
+            published=gain(CHOSEN, RANDOM),
+        ),
+    ]
+    checks += [
+        shown(f"layer {layer}, %", over_trials(values)) for layer, values in sorted(layers.items())
+    ]
+    return decide(*checks, *stands_for(found), needs=trials(found))
+
+
+THRESHOLDS = [
+    (guided(*at, *more), guided(*at, *more, "threshold 0.5"))
+    for at, more in ((BEST, ()), ((1.0, 1.0), ()), ((1.0, 1.2), ()), ((1.0, 1.0), ("B=10",)))
+]
+
+
+def judge_thresholds(rows: Rows[Row]) -> Verdict:
+    """Table 3.10: 0.1 against 0.5 in every setting."""
+    found = rows.of(Completed)
+    if not found:
+        return decide(needs=trials([]))
+    checks = [
+        above(
+            f"{cautious}: threshold 0.1 minus 0.5, points",
+            gains(found, cautious, default),
+            0.0,
+            published=gain(cautious, default),
+        )
+        for cautious, default in THRESHOLDS
+    ]
+    return decide(*checks, *stands_for(found), needs=trials(found))
+
+
+DEPTHS = (2, 4, 8)
+
+
+def judge_depths(rows: Rows[Row]) -> Verdict:
+    """Table 3.11: deeper verifiers gain nothing, and predict errors about as well."""
+    found, probed = rows.of(Completed), rows.of(Probed)
+    if not found or not probed:
+        return decide(needs=trials(found))
+    checks: list[Check] = []
+    chosen = next((row.layer for row in found if row.config == CHOSEN), None)
+
+    def accuracy(depth: int) -> dict[Trial, float]:
+        return {
+            (row.seed, 0): 100 * row.accuracy
+            for row in probed
+            if (row.depth, row.level, row.layer) == (depth, "token", chosen)
+        }
+
+    linear = accuracy(1)
+    one_model = len({row.seed for row in probed}) == 1
+    for depth in DEPTHS:
+        deeper = guided(*BEST, f"depth {depth}")
+        checks.append(
+            below(
+                f"{depth} layers minus one, points",
+                gains(found, deeper, CHOSEN),
+                HALF_A_GAIN,
+                published=gain(deeper, CHOSEN),
+            )
+        )
+        apart = minus(accuracy(depth), linear)
+        sentence = f"accuracy on states left out, {depth} layers minus one, points"
+        if one_model:  # one number, without an interval
+            checks.append(shown(sentence, next(iter(apart.values()), float("nan")), published=1.0))
+        else:
+            checks.append(within(sentence, over_trials(apart), 0.0, by=SIMILAR))
+    checks.append(shown("accuracy of the linear verifier, %", over_trials(linear), published=96.0))
+    return decide(*checks, *stands_for(found), needs=trials(found))
+
+
+LARGER = [
+    (RULE, guided(*BEST, "rule", "Q=10")),
+    (CHOSEN, guided(*BEST, "Q=10")),
+    (CHOSEN, guided(*BEST, "B=10")),
+]
+
+
+def judge_rule(rows: Rows[Row]) -> Verdict:
+    """Table 3.12: how much of the rule's gain the trained verifier has."""
+    found = rows.of(Completed)
+    if not found:
+        return decide(needs=trials([]))
+    none = of(found, NONE)
+    by_rule, by_probe = minus(of(found, RULE), none), minus(of(found, CHOSEN), none)
+    reached = {  # of each network or repeat; a rule that gains nothing has no share
+        seed: _ratio(by_probe, by_rule, seed) for seed in _groups(by_probe, by_rule)
+    }
+    checks = [
+        above(
+            "the rule minus no verifier, points",
+            over_trials(by_rule),
+            0.0,
+            published=gain(RULE, NONE),
+        ),
+        above(
+            "share of the rule's gain that the trained verifier has",
+            over_trials({(seed, 0): value for seed, value in reached.items()})
+            if len(reached) > 1
+            else over_trials(_each(by_probe, by_rule)),
+            0.5,
+            published=round(gain(CHOSEN, NONE) / gain(RULE, NONE), 3),
+        ),
+        shown(
+            "the rule minus the trained verifier, points",
+            gains(found, RULE, CHOSEN),
+            published=gain(RULE, CHOSEN),
+        ),
+    ]
+    checks += [
+        shown(f"{larger} minus {usual}, points", gains(found, larger, usual), published=effect)
+        for usual, larger in LARGER
+        if (effect := gain(larger, usual))
+    ]
+    return decide(*checks, *stands_for(found), needs=trials(found))
+
+
+def _groups(first: Mapping[Trial, float], second: Mapping[Trial, float]) -> list[int]:
+    return sorted({seed for seed, _ in first} & {seed for seed, _ in second})
+
+
+def _ratio(first: Mapping[Trial, float], second: Mapping[Trial, float], seed: int) -> float:
+    """Σ first / Σ second over the repeats of a network; nan where the sum is not above 0."""
+    whole = sum(value for (network, _), value in second.items() if network == seed)
+    part = sum(value for (network, _), value in first.items() if network == seed)
+    return part / whole if whole > 0 else float("nan")
+
+
+def _each(first: Mapping[Trial, float], second: Mapping[Trial, float]) -> dict[Trial, float]:
+    """Jackknife values of Σ first / Σ second over the repeats of one network."""
+    shared, n = [trial for trial in first if trial in second], len(first)
+    part, whole = sum(first[t] for t in shared), sum(second[t] for t in shared)
+    if whole <= 0 or n < 2 or any(whole - second[t] <= 0 for t in shared):
+        return {trial: float("nan") for trial in shared}
+    return {t: n * part / whole - (n - 1) * (part - first[t]) / (whole - second[t]) for t in shared}
+
+
+def _probed(depth: int, accuracy: float) -> list[Probed]:
+    return [
+        Probed(
+            seed=seed,
+            model=STAND_IN,
+            level="token",
+            layer=2,
+            depth=depth,
+            gathered=500,
+            faulty=300,
+            states=540,
+            held_out=60,
+            accuracy=accuracy,
+        )
+        for seed in range(FEWEST)
+    ]
+
+
+_LAYER_ROWS = [guided(*BEST, f"layer {layer}") for layer in (1, 3)]
+_LAYER_SHARES = {_LAYER_ROWS[0]: 0.691, _LAYER_ROWS[1]: 0.688}
+_LAYERS = (NONE, CHOSEN, RANDOM, *_LAYER_ROWS)
+_THRESHOLDS = tuple(name for two in THRESHOLDS for name in two)
+_DEPTHS = (CHOSEN, *(guided(*BEST, f"depth {depth}") for depth in DEPTHS))
+_PROBES = [*_probed(1, 0.96), *(row for depth in DEPTHS for row in _probed(depth, 0.97))]
+_RULE = tuple(dict.fromkeys((NONE, *(name for two in LARGER for name in two))))
+
+
+def _layer_rows(**shares: float) -> list[Row]:
+    changed = {"none": NONE, "chosen": CHOSEN, "random": RANDOM}
+    changed |= {"first": _LAYER_ROWS[0], "last": _LAYER_ROWS[1]}
+    given = {changed[name]: value for name, value in shares.items()}
+    return [*as_published(*_LAYERS, shares=_LAYER_SHARES | given)]
+
+
+CLAIMS = [
+    Claim(
+        "li.tab-3.9",
+        judge_layers,
+        refuted_by=[
+            _layer_rows(last=0.73),
+            _layer_rows(last=0.714),  # no difference
+            _layer_rows(none=0.71, random=0.71),
+            _layer_rows(random=0.71),
+            _layer_rows(random=0.60),
+            _layer_rows(random=0.714, none=0.714),
+        ],
+        held_by=_layer_rows(),
+    ),
+    Claim(
+        "li.tab-3.10",
+        judge_thresholds,
+        refuted_by=[
+            *(
+                as_published(*_THRESHOLDS, shares={default: SHARES[cautious] + 0.01})
+                for cautious, default in THRESHOLDS
+            ),
+            as_published(*_THRESHOLDS, shares=dict.fromkeys(_THRESHOLDS, 0.6)),  # no effect
+        ],
+        held_by=as_published(*_THRESHOLDS),
+    ),
+    Claim(
+        "li.tab-3.11",
+        judge_depths,
+        refuted_by=[
+            *(
+                [*as_published(*_DEPTHS, shares={name: SHARES[CHOSEN] + 0.05}), *_PROBES]
+                for name in _DEPTHS[1:]
+            ),
+            *(
+                [
+                    *as_published(*_DEPTHS),
+                    *(replace(row, accuracy=0.8) if row.depth == depth else row for row in _PROBES),
+                ]
+                for depth in DEPTHS
+            ),
+        ],
+        held_by=[*as_published(*_DEPTHS), *_PROBES],
+    ),
+    Claim(
+        "li.tab-3.12",
+        judge_rule,
+        refuted_by=[
+            as_published(*_RULE, shares={CHOSEN: 0.67}),
+            as_published(*_RULE, shares={CHOSEN: SHARES[NONE]}),  # no gain
+            as_published(*_RULE, shares={RULE: 0.65}),
+            as_published(*_RULE, shares={RULE: SHARES[NONE], CHOSEN: SHARES[NONE]}),
+        ],
+        held_by=as_published(*_RULE),
+    ),
+]
