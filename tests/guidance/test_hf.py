@@ -79,7 +79,7 @@ def test_every_record_has_a_function():
         verifier = None if name == "ancestral" else few_zeros
         search = make(verifier, tokenizer=TOKENIZER)
         assert repr(search).startswith(f"triptych.hf.{name}(")
-    with pytest.raises(AttributeError, match="has no 'beam'; it has ValueLogitsProcessor, adaptive"):
+    with pytest.raises(AttributeError, match="has no 'beam'; it has ValueLogits"):
         hf.beam  # noqa: B018
 
 

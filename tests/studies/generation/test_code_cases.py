@@ -222,9 +222,9 @@ def test_settings_that_do_not_fit(changes, sentence):
 
 
 def test_a_model_that_was_not_fetched_is_a_sentence(monkeypatch, tmp_path):
-    monkeypatch.setenv("TRIPTYCH_MODELS", str(tmp_path))
-    with pytest.raises(UserError, match="triptych fetch no-such-model"):
-        writers.model_file("no-such-model")
+    monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path))
+    with pytest.raises(UserError, match="needs `triptych fetch qwen-coder-0.5b`"):
+        writers.model_file("qwen-coder-0.5b")
 
 
 @pytest.mark.slow

@@ -62,8 +62,8 @@ def find_entry(name: str) -> Entry:
     """The entry of a name; one that is not there gets the nearest name."""
     if not isinstance(name, str) or name not in CATALOGUE:
         near = difflib.get_close_matches(str(name).lower(), CATALOGUE, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(f"there is no {name!r} to fetch; {hint}There are {', '.join(CATALOGUE)}")
+        hint = f"did you mean {near[0]}? There" if near else "there"
+        raise UserError(f"there is no {name!r} to fetch; {hint} are {', '.join(CATALOGUE)}")
     return CATALOGUE[name]
 
 

@@ -11,6 +11,7 @@ import keyword
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -101,7 +102,7 @@ def random_names(count: Count, rng: RngLike, *, avoid: Collection[str] = ()) -> 
     The names of training, those with a meaning, words of Python, and `avoid` are never drawn.
     """
     count, rng = as_count("count", count, at_most=10_000), as_rng(rng)
-    taken = {"f", *_KNOWN, *as_list("avoid", list(avoid), "names")}
+    taken = {"f", *_KNOWN, *as_list("avoid", _listed(avoid), "names")}
     names: list[str] = []
     while len(names) < count:
         letters = _uniform(rng, 26, 3 * (count - len(names)))
@@ -111,6 +112,11 @@ def random_names(count: Count, rng: RngLike, *, avoid: Collection[str] = ()) -> 
                 taken.add(name)
                 names.append(name)
     return names
+
+
+def _listed(names: Any) -> Any:
+    """A set as a list; anything else as it is."""
+    return sorted(names) if isinstance(names, set | frozenset) else names
 
 
 def name_and_completion(text: str) -> tuple[str, str] | None:

@@ -31,6 +31,7 @@ def configurations(sizes: Sizes) -> dict[str, Config]:
         found[config] = Config(config=config, **given)  # pyright: ignore[reportArgumentType]
 
     def algorithm_1(*more: str, at: tuple[float, float] = BEST, **fields: object) -> None:
+        """With a linear verifier on the chosen layer, or other fields; `more` names these."""
         given = {
             "quota": QUOTA,
             "stride": STRIDE,

@@ -1,7 +1,6 @@
 """The language model that writes test cases: a small network trained here, or a pretrained one."""
 
 import functools
-import os
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from triptych.core.validation import UserError
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Shape
+from triptych.models.pretrained import fetching
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.transformer import Transformer
 from triptych.studies.api.study import Bench
@@ -85,14 +85,8 @@ def writer_of(sizes: Sizes, bench: Bench, seed: int) -> Writer:
 
 def model_file(name: str) -> Path:
     """Where a fetched model is."""
-    try:
-        from triptych.models.pretrained import fetching  # pyright: ignore
-    except ImportError:
-        folder = os.environ.get("TRIPTYCH_MODELS")
-        found = Path(folder) / f"{name}.gguf" if folder else None
-    else:
-        found = fetching.cached(name)
-    if found is None or not found.exists():
+    found = fetching.cached(name)
+    if found is None:
         raise UserError(f"not run: needs `triptych fetch {name}`")
     return found
 
