@@ -225,7 +225,7 @@ def test_names(index):
     for function in (fetching.cached, fetching.fetch):
         with pytest.raises(UserError, match="there is no 'sevral' to fetch; did you mean several"):
             function("sevral")
-    with pytest.raises(UserError, match="There are one, several, archived"):
+    with pytest.raises(UserError, match="there are one, several, archived"):
         fetching.fetch("xyz")
 
 

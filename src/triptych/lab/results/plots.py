@@ -365,8 +365,8 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
     )
     for axis, stand_for in ((axes.xaxis, heatmap.x), (axes.yaxis, heatmap.y)):
         if heatmap.names:
-            turned = {"rotation": 90} if axis is axes.xaxis else {}
-            axis.set_ticks(range(len(heatmap.names)), list(heatmap.names), **turned)
+            turn = 90 if axis is axes.xaxis else 0
+            axis.set_ticks(range(len(heatmap.names)), list(heatmap.names), rotation=turn)
             continue
         if stand_for:  # the first and last are always named, with up to 4 steps between
             step = max(1, -(-(len(stand_for) - 1) // 4))

@@ -109,8 +109,9 @@ class PretrainedEncoder:
             )
         self.model.eval()
         self.model.requires_grad_(False)
-        if hasattr(self.model, "set_attn_implementation"):
-            self.model.set_attn_implementation("eager")
+        chosen: Any = getattr(self.model, "set_attn_implementation", None)
+        if chosen is not None:
+            chosen("eager")
         object.__setattr__(self, "family", self._probed_family())
 
     @classmethod
