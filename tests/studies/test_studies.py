@@ -39,7 +39,14 @@ def smoke_rows(name):
 
 
 # Shape checks make these five times as slow; they have tests of their own, with the checks.
-LONG = {"bracket_theory", "dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts"}
+LONG = {
+    "bracket_attention",
+    "bracket_theory",
+    "dyck_backtracking",
+    "exact_masking",
+    "exact_memory",
+    "exact_prompts",
+}
 LONG |= {"masking_more", "reaching_the_mode", "topic_matrices", "topic_theory", "who_wins"}
 
 
