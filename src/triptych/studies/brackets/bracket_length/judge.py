@@ -39,8 +39,8 @@ def correlation(x: Sequence[float], y: Sequence[float]) -> Estimate:
     n = len(x)
     if n < 4 or np.std(x) == 0 or np.std(y) == 0:
         return Estimate(math.nan, math.nan, math.nan, n)
-    r = float(np.clip(np.corrcoef(x, y)[0, 1], -1, 1))
-    z, reach = math.atanh(np.clip(r, -1 + 1e-12, 1 - 1e-12)), 1.959964 / math.sqrt(n - 3)
+    r = float(np.clip(np.corrcoef(x, y)[0, 1], -1 + 1e-12, 1 - 1e-12))
+    z, reach = math.atanh(r), 1.959964 / math.sqrt(n - 3)
     return Estimate(r, math.tanh(z - reach), math.tanh(z + reach), n)
 
 
@@ -54,8 +54,8 @@ def _effects(
     """Penalty minus none: violation, and accuracy in points by both rules."""
     return (
         difference([row.violation for row in penal], [row.violation for row in plain]),
-        scaled(difference([r.long_best for r in penal], [r.long_best for r in plain]), 100),
-        scaled(difference([r.long_sure for r in penal], [r.long_sure for r in plain]), 100),
+        scaled(difference([r.long_best for r in penal], [r.long_best for r in plain]), 100.0),
+        scaled(difference([r.long_sure for r in penal], [r.long_sure for r in plain]), 100.0),
     )
 
 
