@@ -41,6 +41,7 @@ def smoke_rows(name):
 # Shape checks make these five times as slow; they have tests of their own, with the checks.
 LONG = {
     "bracket_attention",
+    "bracket_copying",
     "bracket_length",
     "bracket_theory",
     "dyck_backtracking",

@@ -39,13 +39,14 @@ FIRST_SEED = 100  # smaller ones were used to find out how many steps it takes
 class BracketAttention(Settings):
     """Sizes.
 
-    seeds           networks of each setting
+    seeds           networks of each setting;  together: how many are trained at once
     steps           on whole strings, with a standard first layer;  prefix_steps: on prefixes
     minimal_steps   of networks with a minimal first layer;  table_steps: of Table 2.6
     table           k, D, layers of the rows of Table 2.6
     """
 
-    seeds: int = 12
+    seeds: int = 16
+    together: int = 12
     steps: int = 700
     prefix_steps: int = 1100
     minimal_steps: int = 240
@@ -79,7 +80,7 @@ def settings_of(table: Iterable[tuple[int, int, int]]) -> list[Setting]:
 
 
 def units(settings: BracketAttention) -> Sequence[TrainNetworks]:
-    """One for each setting."""
+    """One for each setting and group of networks that are trained at once."""
     return [
         TrainNetworks(
             **setting._asdict(),
@@ -87,12 +88,13 @@ def units(settings: BracketAttention) -> Sequence[TrainNetworks]:
             steps=steps_of(setting, settings),
             batch=settings.batch,
             strings=settings.strings,
-            members=settings.seeds,
+            members=min(settings.together, settings.seeds - first),
             tested=settings.tested,
             sentences=settings.sentences,
-            seed=FIRST_SEED,
+            seed=FIRST_SEED + first,
         )
         for setting in settings_of(settings.table)
+        for first in range(0, settings.seeds, settings.together)
     ]
 
 
@@ -175,6 +177,7 @@ STUDY = Study(
         Scale.LAPTOP: BracketAttention(),
         Scale.PAPER: BracketAttention(
             seeds=40,
+            together=40,
             steps=1440,
             prefix_steps=1440,
             minimal_steps=1440,
