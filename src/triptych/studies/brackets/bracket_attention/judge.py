@@ -208,7 +208,7 @@ def _other_architecture(rows: Rows[Row]) -> list[Check]:
     found = [
         row
         for row in rows.of(Sentences)
-        if row.norm == "feedforward" and row.layer == row.layers and len(row.apart) > 2
+        if row.norm == "feedforward" and row.layer == row.layers and len(row.apart) >= ENOUGH
     ]
     return [
         shown(
