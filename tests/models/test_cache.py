@@ -83,7 +83,7 @@ SWITCHES = [
     *(
         {"positions": positions, "norm": norm}
         for positions in ("learned", "linear", "rotary", "none")
-        for norm in ("pre", "post", "projection", "none")
+        for norm in ("pre", "post", "projection", "feedforward", "kept", "none")
     ),
     {"layers": 1},
     {"layers": 3, "positions": "rotary"},

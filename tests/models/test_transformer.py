@@ -51,7 +51,7 @@ SWITCHES = [
     {},
     {"causal": False},
     *({"positions": kind} for kind in ("learned", "linear", "rotary", "none")),
-    *({"norm": kind} for kind in ("pre", "post", "projection", "none")),
+    *({"norm": kind} for kind in ("pre", "post", "projection", "feedforward", "kept", "none")),
     {"norm": "none", "final_norm": True},
     {"norm": "projection", "final_norm": True},
     {"norm": "projection", "norm_constant": 0.0},
@@ -190,6 +190,21 @@ def test_projection_stands_between_attention_and_residual():
     update = seen.hidden[1] - seen.hidden[0]
     torch.testing.assert_close(update, ProjectionNorm(0.0)(attended))
     torch.testing.assert_close(update.norm(dim=-1), torch.ones_like(update[..., 0]))
+
+
+@pytest.mark.parametrize("norm", ["feedforward", "kept"])
+def test_one_norm_stands_before_the_feedforward(norm):
+    """y = x + a(x), and x' = y + f(LN(y)), or x' = z + f(z) with z = y + LN(y)."""
+    net, tokens = network(norm=norm, layers=1), some_tokens()
+    seen, block = net.inspect(tokens), net.blocks[0]
+    y = seen.hidden[0] + seen.heads[0].sum(1) + block.attention.output.bias
+    normed = block.feedforward_norm(y)
+    if norm == "feedforward":
+        wanted = y + block.feedforward(normed)
+    else:
+        wanted = y + normed + block.feedforward(y + normed)
+    torch.testing.assert_close(seen.hidden[1], wanted)
+    assert block.attention_norm is None
 
 
 def test_without_any_layer_parts_the_network_is_the_bag_of_words():

@@ -39,9 +39,10 @@ def smoke_rows(name):
 
 
 # Shape checks make these five times as slow; they have tests of their own, with the checks.
-LONG = {"bracket_theory", "code_cases", "dyck_backtracking", "exact_masking", "exact_memory"}
-LONG |= {"exact_prompts", "masking_more", "reaching_the_mode", "real_text", "topic_matrices"}
-LONG |= {"topic_theory", "two_stages_text", "who_wins"}
+LONG = {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
+LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
+LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
+LONG |= {"who_wins"}
 
 
 @each_study

@@ -17,7 +17,7 @@ from triptych.models.transformer import Transformer
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.parse import minimal_first_layer
 from triptych.structures.hidden_markov.hmm import HMM
-from triptych.training.ensembles import fit_ensemble
+from triptych.training.ensembles import Contrast, fit_ensemble
 from triptych.training.gap import measure
 from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import Prediction, loss, masked, next_token, positions
@@ -359,6 +359,36 @@ def test_an_ensemble_is_its_members_one_by_one(optimiser):
     for seed, model in enumerate(apart):
         history = fit(model, TRUTH.sample, next_token(), recipe, TorchRng(seed))
         assert histories[seed].losses == pytest.approx(history.losses, rel=1e-6)
+        for a, b in zip(together[seed].net.parameters(), model.net.parameters(), strict=True):
+            torch.testing.assert_close(a, b, atol=1e-7, rtol=1e-5)
+
+
+def test_a_contrast_is_part_of_the_loss():
+    """The first loss of a member by hand: cross-entropy + 0.5 · mean (T(p ⊕ s) - T(s))²."""
+    recipe, before = Recipe(steps=1, batch=4), torch.tensor([1])
+    model = causal(dtype=torch.float64)
+    tokens = TRUTH.sample(4, TorchRng(3))
+    longer = torch.cat([before.expand(4, 1), tokens], 1)
+    logits = model.token_logits(tokens).detach()
+    apart = (model.token_logits(longer)[:, 1:] - logits).square().mean()
+    wanted = loss(logits, next_token()(tokens, TorchRng(0))) + 0.5 * apart
+    contrast = Contrast(lambda step: before, 0.5)
+    (history,) = fit_ensemble(
+        [model], TRUTH.sample, next_token(), recipe, [TorchRng(3)], contrast=contrast
+    )
+    assert history.losses == [pytest.approx(wanted.item())]
+    assert apart > 1e-6
+
+
+def test_an_ensemble_with_a_contrast_is_its_members_one_by_one():
+    recipe = Recipe(steps=5, batch=8, learning_rate=0.01)
+    contrast = Contrast(lambda step: torch.tensor([step % 3]), 0.5)
+    together, apart = (
+        [causal(seed, dtype=torch.float64, bias=False) for seed in range(2)] for _ in range(2)
+    )
+    fit_ensemble(together, TRUTH.sample, next_token(), recipe, [0, 1], contrast=contrast)
+    for seed, model in enumerate(apart):
+        fit_ensemble([model], TRUTH.sample, next_token(), recipe, [seed], contrast=contrast)
         for a, b in zip(together[seed].net.parameters(), model.net.parameters(), strict=True):
             torch.testing.assert_close(a, b, atol=1e-7, rtol=1e-5)
 

@@ -7,6 +7,8 @@ over the j that the mask allows, heads concatenated, s = 1/√d or 1. A layer is
     pre          y = x + a(LN(x)),      x' = y + f(LN(y))        GPT-2
     post         y = LN(x + a(x)),      x' = LN(y + f(y))        the first transformer
     projection   y = x + LN_C(a(x)),    x' = y + f(y)            [li, (2.42)]
+    feedforward  y = x + a(x),          x' = y + f(LN(y))        GPT-2 with one norm a layer
+    kept         y = x + a(x),          x' = z + f(z), z = y + LN(y)    [li, Table 2.6]
     none         y = x + a(x),          x' = y + f(y)
 
 with f(x) = W^outer act(W^inner x); without `residual` the summand x (and y) is left out, without
@@ -32,7 +34,7 @@ from triptych.core.validation import UserError, as_flag, as_number, as_size, set
 
 Positions = Literal["learned", "linear", "rotary", "none"]
 Embedding = Literal["learned", "one_hot", "given"]
-Norm = Literal["pre", "post", "projection", "none"]
+Norm = Literal["pre", "post", "projection", "feedforward", "kept", "none"]
 Activation = Literal["gelu", "relu"]
 
 
@@ -306,9 +308,11 @@ class Block(nn.Module):
         super().__init__()
         self.norm, self.residual = shape.norm, shape.residual
         self.attention = Attention(shape)
-        self.attention_norm = make_norm(shape) if shape.norm != "none" else None
+        around = shape.norm in ("pre", "post", "projection")
+        self.attention_norm = make_norm(shape) if around else None
         self.feedforward = FeedForward(shape) if shape.feedforward_width else None
-        normed = self.feedforward is not None and shape.norm in ("pre", "post")
+        inner = ("pre", "post", "feedforward", "kept")
+        normed = self.feedforward is not None and shape.norm in inner
         self.feedforward_norm = make_norm(shape) if normed else None
 
     def before(self, x: Float[Tensor, "batch t width"]) -> Float[Tensor, "batch t width"]:
@@ -321,7 +325,10 @@ class Block(nn.Module):
         """The layer's output from its input and a(before(x))."""
         x = self._added(x, attended, self.attention_norm)
         if self.feedforward is not None:
-            inner = self.feedforward(self._normed(x, self.feedforward_norm, "pre"))
+            if self.norm == "kept" and self.feedforward_norm is not None:
+                x = x + self.feedforward_norm(x)
+            place = "feedforward" if self.norm == "feedforward" else "pre"
+            inner = self.feedforward(self._normed(x, self.feedforward_norm, place))
             x = self._added(x, inner, self.feedforward_norm)
         return x
 

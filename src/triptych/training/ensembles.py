@@ -5,7 +5,8 @@ one large product in place of many small ones. Every member has its own data and
 where `fit` alone would take it, up to rounding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -18,6 +19,20 @@ from triptych.core.validation import UserError
 from triptych.training.loop import History, Sampler, Trainable
 from triptych.training.objectives import Objective, loss
 from triptych.training.step import Descent, Recipe, descend
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """A penalty: what the network says of a string should not depend on what stands before it.
+
+    weight · mean (T(p ⊕ s) - T(s))², the logits of all tokens of s [li, (2.58)].
+
+    before
+        The tokens p of every step, the same for all strings and members.
+    """
+
+    before: Callable[[int], Int[Tensor, " tokens"]]
+    weight: float
 
 
 class _Wrapped(nn.Module):
@@ -38,8 +53,12 @@ def fit_ensemble(
     objective: Objective,
     recipe: Recipe,
     rngs: Sequence[TorchRng | int],
+    *,
+    contrast: Contrast | None = None,
 ) -> list[History]:
     """Train all models at once, in place; member i draws its data from rngs[i], as `fit` would.
+
+    With a `contrast`, its penalty is a part of every loss.
 
     Adafactor (whose step mixes entries of a matrix), compilation, checkpoints and the meter are
     for `fit` alone.
@@ -64,13 +83,21 @@ def fit_ensemble(
     def logits_of(weights: dict[str, Tensor], buffers: dict[str, Tensor], seen: Tensor) -> Tensor:
         return functional_call(wrapped[0], {**weights, **buffers}, (seen,))
 
+    def all_logits(seen: Int[Tensor, "members batch t"]) -> Float[Tensor, "members batch t vocab"]:
+        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped over members
+            return vmap(logits_of, randomness="error")(weights, buffers, seen)
+
     def loss_at(step: int) -> Float[Tensor, " members"]:
         predictions = [objective(sample(recipe.batch, rng), rng) for rng in streams]
         seen = torch.stack([prediction.seen for prediction in predictions])
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels cannot be mapped over members
-            logits = vmap(logits_of, randomness="error")(weights, buffers, seen)
+        logits = all_logits(seen)
         values = [loss(logits[i], p, recipe.loss) for i, p in enumerate(predictions)]
-        return torch.stack(values)
+        if contrast is None:
+            return torch.stack(values)
+        before = contrast.before(step).to(seen.device)
+        longer = torch.cat([before.expand(*seen.shape[:2], -1), seen], -1)
+        apart = all_logits(longer)[:, :, len(before) :] - logits
+        return torch.stack(values) + contrast.weight * apart.square().flatten(1).mean(1)
 
     descent = Descent(recipe, parameters, members=len(models))
     descend(descent, loss_at)

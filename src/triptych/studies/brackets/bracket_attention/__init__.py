@@ -1,0 +1,1 @@
+"""Attention patterns of trained bracket networks."""

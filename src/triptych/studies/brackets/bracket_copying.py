@@ -1,0 +1,322 @@
+"""Does attention that looks meaningful matter? Networks that copy brackets [li, 2.2.4].
+
+The output should be the input, so that no position needs any other. The learned patterns are
+replaced, in all layers or in one: by uniform attention, or by the pattern of another string. The
+accuracy that is lost says whether a layer's attention matters. What its weights are on (closing
+brackets, the position itself, a certain bracket) says whether it looks meaningful.
+
+Replacing patterns treats all other layers as they are, the first of the two notions of importance
+of [li, 2.2.4.2]; nothing is trained again.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.estimates import Estimate, mean, proportion
+from triptych.core.randomness import Rng, TorchRng
+from triptych.models.transformer import Shape, Transformer
+from triptych.studies.api.decide import Check, Verdict, at_least, below, decide, shown
+from triptych.studies.api.figures import Figure, Heatmap
+from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
+from triptych.studies.brackets.shared.networks import DATA_SEED, Language
+from triptych.studies.brackets.shared.spread import Matrix
+from triptych.training.corpus import Corpus
+from triptych.training.ensembles import fit_ensemble
+from triptych.training.objectives import Prediction
+from triptych.training.step import Recipe
+
+TYPES, MAX_DEPTH = 2, 4
+LENGTH = 28
+WORD = "[[[[]]]](((())))"
+
+
+@dataclass(frozen=True)
+class BracketCopying(Settings):
+    """Sizes; `seeds` networks for each number of layers."""
+
+    seeds: int = 12
+    layers: tuple[int, ...] = (1, 4)
+    steps: int = 150
+    batch: int = 16
+    width: int = 50
+    learning_rate: float = 3e-3
+    strings: int = 3572
+    tested: int = 100
+
+
+@dataclass(frozen=True)
+class TrainCopying(Unit):
+    """Networks with seeds seed, seed + 1, …, trained at once to copy prefixes of 28 brackets."""
+
+    layers: int
+    steps: int
+    batch: int
+    width: int
+    learning_rate: float
+    strings: int
+    members: int
+    tested: int
+
+
+@dataclass(frozen=True)
+class Copying:
+    """One trained network.
+
+    accuracy      share of brackets that are copied
+    uniform       the same with uniform attention in all layers;  swapped: with the patterns of
+                  another string;  one_uniform: with uniform attention in one layer
+    closing       for each layer, weight on closing brackets over their share among the positions
+    itself        for each layer, weight on the position itself
+    one_kind      for each layer, the largest such ratio of a bracket of one kind
+    pictures      patterns on [[[[]]]](((())))
+    """
+
+    seed: int
+    layers: int
+    steps: int
+    batch: int
+    accuracy: float
+    uniform: float
+    swapped: float
+    one_uniform: tuple[float, ...]
+    closing: tuple[float, ...]
+    itself: tuple[float, ...]
+    one_kind: tuple[float, ...]
+    pictures: tuple[Matrix, ...]
+
+
+class Copier:
+    """A network that is asked for the token it reads; `fit_ensemble` trains it."""
+
+    def __init__(self, net: Transformer) -> None:
+        self.net = net
+
+    def token_logits(
+        self, seen: Int[Tensor, "batch length"]
+    ) -> Float[Tensor, "batch length vocab"]:
+        return self.net(seen)
+
+
+def copying(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+    """Predict every token from the string that has it."""
+    return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), None)
+
+
+def units(settings: BracketCopying) -> Sequence[TrainCopying]:
+    """One for each number of layers."""
+    return [
+        TrainCopying.of(settings, layers=layers, members=settings.seeds, seed=100)
+        for layers in settings.layers
+    ]
+
+
+def run(unit: TrainCopying, bench: Bench) -> Iterable[Copying]:
+    """Train, and replace patterns."""
+    law = Language(TYPES, MAX_DEPTH, "prefixes").law(LENGTH)
+    corpus = Corpus.draw(law, unit.strings, TorchRng(DATA_SEED), chunk=LENGTH, device=bench.device)
+    shape = Shape(
+        2 * TYPES,
+        LENGTH,
+        width=unit.width,
+        layers=unit.layers,
+        heads=1,
+        feedforward=unit.width,
+        positions="none",
+        embedding="one_hot",
+        norm="feedforward",
+    )
+    seeds = range(unit.seed, unit.seed + unit.members)
+    models = [Copier(Transformer(shape, seed=seed, device=bench.device)) for seed in seeds]
+    recipe = Recipe(unit.steps, unit.batch, learning_rate=unit.learning_rate, decay="cosine")
+    streams = [TorchRng(seed, bench.device) for seed in seeds]
+    fit_ensemble(models, corpus.sample, copying, recipe, streams)
+    tokens = law.sample(unit.tested, TorchRng(10_000)).to(bench.device)
+    word = law.tokens(WORD).to(bench.device)
+    for seed, model in zip(seeds, models, strict=True):
+        yield measured(model.net, tokens, word, seed, unit)
+
+
+@torch.no_grad()
+def measured(
+    net: Transformer,
+    tokens: Int[Tensor, "batch t"],
+    word: Int[Tensor, "1 n"],
+    seed: int,
+    unit: TrainCopying,
+) -> Copying:
+    """What a network copies with its own patterns and with others."""
+    learned = net.inspect(tokens)
+    patterns = list(learned.patterns)
+    t = tokens.shape[1]
+    weights = torch.ones(t, t, device=tokens.device).tril()
+    flat = (weights / weights.sum(-1, keepdim=True)).expand_as(patterns[0])
+
+    def share(attention: Sequence[Tensor]) -> float:
+        return float((net(tokens, attention=attention).argmax(-1) == tokens).float().mean())
+
+    kinds = [ratio_on(patterns, tokens == token) for token in range(2 * TYPES)]
+    seen = net.inspect(word).patterns
+    return Copying(
+        seed=seed,
+        layers=unit.layers,
+        steps=unit.steps,
+        batch=unit.batch,
+        accuracy=float((learned.logits.argmax(-1) == tokens).float().mean()),
+        uniform=share([flat] * unit.layers),
+        swapped=share([pattern.roll(1, 0) for pattern in patterns]),
+        one_uniform=tuple(
+            share([flat if i == layer else pattern for i, pattern in enumerate(patterns)])
+            for layer in range(unit.layers)
+        ),
+        closing=ratio_on(patterns, tokens % 2 == 1),
+        itself=tuple(float(p[:, 0].diagonal(dim1=-2, dim2=-1).mean()) for p in patterns),
+        one_kind=tuple(max(ratios) for ratios in zip(*kinds, strict=True)),
+        pictures=tuple(
+            tuple(tuple(round(value, 4) for value in row) for row in pattern[0, 0].tolist())
+            for pattern in seen
+        ),
+    )
+
+
+def ratio_on(patterns: Sequence[Tensor], chosen: Tensor) -> tuple[float, ...]:
+    """Weight on the chosen positions, over what uniform attention has there.
+
+    Worked value: all weight on one of two positions that are allowed is a ratio of 2.
+    """
+    t = chosen.shape[1]
+    allowed = torch.ones(t, t, device=chosen.device).tril()
+    even = (allowed / allowed.sum(-1, keepdim=True) * chosen[:, None, :]).sum()
+    return tuple(float((p[:, 0] * chosen[:, None, :]).sum() / even) for p in patterns)
+
+
+# ------------------------------------------------------------------ the judge
+
+WANTED = {1: 0.90, 4: 0.96}  # accuracy of the published networks
+ENOUGH = 10
+UNCHANGED = 0.02  # of the accuracy
+LOOKS = 1.5  # a layer looks meaningful: so much more weight on some kind of bracket than uniform
+
+
+def good(rows: Rows[Copying], layers: int) -> list[Copying]:
+    return [r for r in rows.of(Copying) if r.layers == layers and r.accuracy >= WANTED[layers]]
+
+
+def looks_meaningful(row: Copying) -> bool:
+    return max([*row.closing, *row.one_kind]) > LOOKS
+
+
+def judge_copying(rows: Rows[Copying]) -> Verdict:
+    """Networks with attention that looks meaningful copy as well with uniform attention."""
+    checks: list[Check] = []
+    needs = []
+    for layers in WANTED:
+        every = good(rows, layers)
+        found = [row for row in every if looks_meaningful(row)]
+        label = f"{layers} layer" + "s" * (layers > 1)
+        needs.append(at_least(f"{label}: networks as accurate as published", len(every), ENOUGH))
+        needs.append(at_least(f"{label}: with attention that looks meaningful", len(found), 1))
+        if found:
+            checks.append(
+                below(
+                    f"{label}: accuracy that is lost with uniform attention",
+                    lost([row.accuracy - row.uniform for row in found]),
+                    UNCHANGED,
+                )
+            )
+            checks.append(
+                shown(
+                    f"{label}: accuracy that is lost with the patterns of another string",
+                    lost([row.accuracy - row.swapped for row in found]),
+                )
+            )
+        if every:
+            share = proportion(len(found), len(every))
+            checks.append(shown(f"{label}: share with attention that looks meaningful", share))
+            most = [max(row.accuracy - one for one in row.one_uniform) for row in every]
+            checks.append(shown(f"{label}: most that one layer's pattern is worth", mean(most)))
+    return decide(*checks, needs=needs)
+
+
+def lost(values: Sequence[float]) -> Estimate:
+    """The mean; of one network, its value alone."""
+    return mean(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
+
+
+def copying_figure(rows: Rows[Copying]) -> Figure:
+    """The patterns of the network with four layers that look most meaningful."""
+    found = sorted(good(rows, 4), key=lambda row: -max([*row.closing, *row.one_kind]))
+    maps = [
+        Heatmap(
+            picture,
+            f"layer {layer}: {closing:.2f} times uniform on closing brackets",
+            "position that is attended to",
+            "position",
+            limits=(0.0, 1.0),
+        )
+        for row in found[:1]
+        for layer, (picture, closing) in enumerate(zip(row.pictures, row.closing, strict=True), 1)
+    ]
+    return Figure(
+        "bracket_copying",
+        "Attention of a network that copies its input, and does not need it",
+        maps,
+        "Four layers on [[[[]]]](((()))). Of the networks that copy as well as the published "
+        "ones, the one with the most weight on brackets of one kind.",
+    )
+
+
+_ROW = Copying(
+    seed=0,
+    layers=1,
+    steps=60,
+    batch=16,
+    accuracy=0.99,
+    uniform=0.99,
+    swapped=0.99,
+    one_uniform=(0.99,),
+    closing=(2.0,),
+    itself=(0.1,),
+    one_kind=(2.0,),
+    pictures=(((1.0,),),),
+)
+_FOUR = replace(
+    _ROW,
+    layers=4,
+    one_uniform=(0.99,) * 4,
+    closing=(2.0,) * 4,
+    itself=(0.1,) * 4,
+    one_kind=(2.0,) * 4,
+    pictures=(((1.0,),),) * 4,
+)
+
+
+def _many(row: Copying, *, uniform: float = 0.99) -> list[Copying]:
+    return [replace(row, seed=i, uniform=uniform - 0.0001 * i) for i in range(12)]
+
+
+HELD = [*_many(_ROW), *_many(_FOUR)]
+REFUTED = [
+    [*_many(_ROW, uniform=0.5), *_many(_FOUR)],
+    [*_many(_ROW), *_many(_FOUR, uniform=0.5)],
+]
+
+STUDY = Study(
+    name="bracket_copying",
+    question="Is attention that looks meaningful needed, where a network copies brackets?",
+    settings={
+        Scale.SMOKE: BracketCopying(
+            seeds=2, steps=2, batch=4, width=8, strings=20, tested=4, layers=(1, 2)
+        ),
+        Scale.LAPTOP: BracketCopying(),
+        Scale.PAPER: BracketCopying(seeds=40, steps=1440, batch=100, tested=1000),
+    },
+    units=units,
+    run=run,
+    rows=(Copying,),
+    claims=[Claim("li.fig-2.19", judge_copying, REFUTED, HELD)],
+    figures=[copying_figure],
+)

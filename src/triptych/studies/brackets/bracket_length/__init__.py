@@ -1,0 +1,1 @@
+"""Balance of trained attention, and how far networks generalise to longer strings."""

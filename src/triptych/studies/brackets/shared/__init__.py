@@ -1,0 +1,1 @@
+"""What the studies of trained bracket networks share."""
