@@ -42,7 +42,7 @@ from triptych.studies.generation.code_cases.published import (
     gain,
 )
 from triptych.studies.generation.code_cases.rows import Completed, Probed, Row
-from triptych.studies.generation.code_cases.writers import STAND_IN
+from triptych.studies.generation.code_cases.writers import PRETRAINED
 
 CHOSEN, NONE = guided(*BEST), named(*BEST)
 RANDOM = guided(*BEST, "random verifier")
@@ -244,7 +244,7 @@ def _probed(depth: int, accuracy: float) -> list[Probed]:
     return [
         Probed(
             seed=seed,
-            model=STAND_IN,
+            model=PRETRAINED,
             level="token",
             layer=2,
             depth=depth,

@@ -4,7 +4,7 @@ A model is shown a function that appends an item to a list and asked for test ca
 are compared by the share of distinct correct cases and by the tokens that they draw. Paper scale:
 a pretrained model of code, of half a billion parameters where the thesis has CodeLlama with seven.
 Laptop scale is a stand-in: a network of some hundred thousand parameters that is trained here, on
-shorter prompts followed by imperfect test cases.
+shorter prompts followed by imperfect test cases. It shows what happens and decides nothing.
 
 All methods stop by one rule (`completing`). Verifiers read the layer that they were trained on, the
 whole vocabulary is sampled from, and Algorithm 1 redoes exactly the erased positions: in these
@@ -27,7 +27,7 @@ from triptych.studies.generation.code_cases.rows import (
     TrainedNetwork,
     Work,
 )
-from triptych.studies.generation.code_cases.writers import STAND_IN, writer_of
+from triptych.studies.generation.code_cases.writers import PRETRAINED, STAND_IN, writer_of
 
 
 def units(settings: CodeCases) -> Sequence[Work]:
@@ -102,7 +102,7 @@ STUDY = Study(
         ),
         Scale.LAPTOP: CodeCases(),
         Scale.PAPER: CodeCases(
-            model="qwen-coder-0.5b",
+            model=PRETRAINED,
             seeds=1,
             apart=True,
             cases=8,

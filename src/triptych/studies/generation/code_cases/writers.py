@@ -31,6 +31,7 @@ from triptych.training.objectives import Prediction, next_token
 from triptych.training.step import Recipe
 
 STAND_IN = "stand-in"
+PRETRAINED = "qwen-coder-0.5b"
 
 # What decides a stand-in's weights besides its seed.
 NETWORK = (
