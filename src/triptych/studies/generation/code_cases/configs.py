@@ -31,6 +31,7 @@ def configurations(sizes: Sizes) -> dict[str, Config]:
         found[config] = Config(config=config, **given)  # pyright: ignore[reportArgumentType]
 
     def algorithm_1(*more: str, at: tuple[float, float] = BEST, **fields: object) -> None:
+        """Algorithm 1 as in the thesis, but for these fields; `more` names them."""
         given = {
             "quota": QUOTA,
             "stride": STRIDE,
