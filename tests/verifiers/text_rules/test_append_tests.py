@@ -109,7 +109,7 @@ def test_what_is_accepted_can_be_completed(unchecked_shapes):
     """From texts that the rule lets grow at random, it also leads to the end of a right text."""
     draw, alphabet = random.Random(3), "assert f([1,2.'N)] ==#oneTru\n-("
     rule = AppendTestsPrefix("f", cases=2, distinct=True)
-    closers = "\n'])=[,1f(einoslrtuT0987654321.Na- "
+    closers = "\n'])=[,1f(einoslrtuT0987654321.Na- #"
     for _ in range(60):
         text = "assert f("
         for _ in range(draw.randint(0, 25)):
