@@ -109,8 +109,9 @@ class PretrainedEncoder:
             )
         self.model.eval()
         self.model.requires_grad_(False)
-        if hasattr(self.model, "set_attn_implementation"):
-            self.model.set_attn_implementation("eager")
+        write_out = getattr(self.model, "set_attn_implementation", None)
+        if write_out is not None:
+            write_out("eager")
         object.__setattr__(self, "family", self._probed_family())
 
     @classmethod
