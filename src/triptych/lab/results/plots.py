@@ -365,8 +365,7 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
     )
     for axis, stand_for in ((axes.xaxis, heatmap.x), (axes.yaxis, heatmap.y)):
         if heatmap.names:
-            turn = 90 if axis is axes.xaxis else 0
-            axis.set_ticks(range(len(heatmap.names)), list(heatmap.names), rotation=turn)
+            axis.set_ticks(range(len(heatmap.names)), list(heatmap.names))
             continue
         if stand_for:  # the first and last are always named, with up to 4 steps between
             step = max(1, -(-(len(stand_for) - 1) // 4))
@@ -377,6 +376,8 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
             continue
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         axis.set_major_formatter(FuncFormatter(_tick))
+    if heatmap.names:
+        axes.tick_params(axis="x", labelrotation=90)
     rows, columns = values.shape
     longest = 6.4 * max(map(len, heatmap.names), default=0)  # names of columns stand upright
     width = WIDTH - 120 - longest / 2  # room for labels on the left, the colour bar on the right

@@ -109,9 +109,9 @@ class PretrainedEncoder:
             )
         self.model.eval()
         self.model.requires_grad_(False)
-        chosen: Any = getattr(self.model, "set_attn_implementation", None)
-        if chosen is not None:
-            chosen("eager")
+        write_out = getattr(self.model, "set_attn_implementation", None)
+        if write_out is not None:
+            write_out("eager")
         object.__setattr__(self, "family", self._probed_family())
 
     @classmethod
