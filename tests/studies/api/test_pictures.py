@@ -11,7 +11,7 @@ import pytest
 
 from triptych.core.estimates import Estimate, Status
 from triptych.lab.results.plots import to_svg
-from triptych.lab.running.workbench import find_studies
+from triptych.lab.running.discovery import find_studies
 from triptych.studies.api.decide import Verdict, above, at_least, decide
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.pictures import HEIGHT, panel_svg, to_html
