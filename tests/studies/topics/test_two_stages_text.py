@@ -72,7 +72,7 @@ def test_a_single_layer_without_stages_refutes():
     rows = Rows(judge.HELD)
     assert judge.judge(rows).outcome is Status.HOLDS
     few = Rows(judge.HELD[:6])
-    assert judge.judge(few).missing == ("settings with 3 runs: 2 of 6",)
+    assert judge.judge(few).missing == ("settings with 3 runs: 2 of 12",)
     assert not math.isnan(judge.judge(rows).checks[0].value)
 
 

@@ -19,7 +19,7 @@ from triptych.studies.topics.two_stages_text.rows import Diverged, LayerCurves, 
 Row = LayerCurves | Diverged
 
 RUNS = 3  # of a setting, before it counts
-SETTINGS = 6  # fewest that decide
+SETTINGS = 12  # fewest that decide: a claim that some setting has stages needs many to refute
 SWITCH = 0.25  # published: step 100 of 400
 
 
@@ -90,7 +90,7 @@ def _curves(seed: int, rate: float) -> LayerCurves:
     )
 
 
-HELD = [_curves(seed, 0.1 * i) for i in range(1, 7) for seed in range(RUNS)]
+HELD = [_curves(seed, 0.1 * i) for i in range(1, 13) for seed in range(RUNS)]
 
 
 def _last_layer(
