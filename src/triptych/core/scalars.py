@@ -95,7 +95,9 @@ def as_probability(name: str, value: Number, *, strictly: bool = False) -> float
     return probability
 
 
-def as_end_token(value: EndTokens | None, vocab_size: int | None = None) -> EndToken | None:
+def as_end_token(
+    value: EndTokens | None, vocab_size: int | None = None, *, name: str = "end_token"
+) -> EndToken | None:
     """The token after which a string is over, or several in order; None where none ends one."""
     if value is None:
         return None
@@ -105,15 +107,14 @@ def as_end_token(value: EndTokens | None, vocab_size: int | None = None) -> EndT
     )
     try:
         if not several:
-            return as_count("end_token", cast(Count, value), at_least=0, at_most=at_most)
+            return as_count(name, cast(Count, value), at_least=0, at_most=at_most)
         tokens = {
-            as_count("end_token", one, at_least=0, at_most=at_most)
-            for one in cast(Iterable[Count], value)
+            as_count(name, one, at_least=0, at_most=at_most) for one in cast(Iterable[Count], value)
         }
     except UserError:
         token = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
         raise UserError(
-            f"end_token is {shown(value)}; it must be {token}, or None, or a list of tokens"
+            f"{name} is {shown(value)}; it must be {token}, or None, or a list of tokens"
         ) from None
     return tuple(sorted(tokens)) or None
 

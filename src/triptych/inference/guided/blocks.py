@@ -79,7 +79,7 @@ def sample(
         budget=budget,
     )
     n = as_copies(n, run.batch)
-    block_end = as_end_token(block_end, run.decoder.vocab_size)
+    block_end = as_end_token(block_end, run.decoder.vocab_size, name="block_end")
     latest = values_of_full_prompts(run)
     while len(rows := run.open_rows(tokens=n)):
         counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come along once
@@ -127,7 +127,7 @@ def law(
     """The exact law of `sample` from the empty prompt."""
     check_table(lm)
     block, n = as_count("block", block, at_least=1), as_count("n", n, at_least=1)
-    ends = end_set(block_end, lm.vocab_size)
+    ends = end_set(block_end, lm.vocab_size, name="block_end")
     if ends:
         return _law_by_prefix(lm, verifier, block, n, ends)
     log_probs = torch.zeros(1, dtype=torch.float64, device=lm.device)

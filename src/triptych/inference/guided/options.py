@@ -82,9 +82,11 @@ def log_threshold(threshold: Number) -> float:
     return math.log(probability) if probability > 0 else -math.inf
 
 
-def end_set(end_token: EndTokens | None, vocab_size: int) -> frozenset[int]:
+def end_set(
+    end_token: EndTokens | None, vocab_size: int, *, name: str = "end_token"
+) -> frozenset[int]:
     """All tokens that end a string, for the laws that are found by recursion."""
-    ends = as_end_token(end_token, vocab_size)
+    ends = as_end_token(end_token, vocab_size, name=name)
     return frozenset(() if ends is None else (ends,) if isinstance(ends, int) else ends)
 
 

@@ -9,15 +9,22 @@ not "append" (Table 3.14).
 import builtins
 import keyword
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from triptych.core.protocols import Rng
 from triptych.core.randomness import RngLike, as_rng
-from triptych.core.validation import Count, UserError, as_count, as_list, as_text, shown
+from triptych.core.validation import (
+    Count,
+    UserError,
+    as_count,
+    as_list,
+    as_text,
+    set_fields,
+    shown,
+)
 
 TRAINING_NAMES = ("ovs", "cyk", "mcl", "heh", "fgu", "knk", "zmf")
 """Names that verifiers are trained on, and no test has."""
@@ -44,6 +51,10 @@ class Prompt:
     text: str
     name: str
     cases: int
+
+    def __post_init__(self) -> None:
+        cases = as_count("cases", self.cases, at_least=1, at_most=MOST_CASES)
+        set_fields(self, text=as_text("text", self.text), name=_as_name(self.name), cases=cases)
 
 
 def asked(cases: Count, name: str) -> str:
@@ -96,13 +107,14 @@ def draw_prompts(
     return prompts
 
 
-def random_names(count: Count, rng: RngLike, *, avoid: Collection[str] = ()) -> list[str]:
+def random_names(count: Count, rng: RngLike, *, avoid: Sequence[str] = ()) -> list[str]:
     """Different names of three random letters, none of which is known.
 
     The names of training, those with a meaning, words of Python, and `avoid` are never drawn.
     """
     count, rng = as_count("count", count, at_most=10_000), as_rng(rng)
-    taken = {"f", *_KNOWN, *as_list("avoid", _listed(avoid), "names")}
+    others = [as_text("a name of avoid", name) for name in as_list("avoid", avoid, "names")]
+    taken = {"f", *_KNOWN, *others}
     names: list[str] = []
     while len(names) < count:
         letters = _uniform(rng, 26, 3 * (count - len(names)))
@@ -112,11 +124,6 @@ def random_names(count: Count, rng: RngLike, *, avoid: Collection[str] = ()) -> 
                 taken.add(name)
                 names.append(name)
     return names
-
-
-def _listed(names: Any) -> Any:
-    """A set as a list; anything else as it is."""
-    return sorted(names) if isinstance(names, set | frozenset) else names
 
 
 def name_and_completion(text: str) -> tuple[str, str] | None:

@@ -94,9 +94,12 @@ def model_file(name: str) -> Path:
 
 @functools.lru_cache(1)
 def _loaded(file: Path, device: str) -> PretrainedCausalLM:
-    """The model, loaded once in a process; bfloat16 where a GPU computes."""
+    """The model, loaded once in a process; bfloat16 where a GPU computes.
+
+    Its tokenizer puts no token before a text, and neither do we.
+    """
     dtype = "bfloat16" if device.startswith("cuda") else "float32"
-    return PretrainedCausalLM.from_pretrained(file, dtype=dtype, device=device)
+    return PretrainedCausalLM.from_pretrained(file, dtype=dtype, device=device, bos=False)
 
 
 def pretrained_writer(lm: PretrainedCausalLM) -> Writer:
@@ -126,7 +129,8 @@ def _extended(lm: PretrainedCausalLM, rows: list[list[int]], layer: int) -> Any:
 
 
 def _begin_token(lm: PretrainedCausalLM) -> tuple[int, ...]:
-    return () if lm.bos_token is None else (lm.bos_token,)
+    token = getattr(lm.tokenizer, "bos_token_id", None)
+    return () if token is None else (token,)
 
 
 def _known_tokens(lm: PretrainedCausalLM) -> int:
