@@ -12,6 +12,9 @@ from triptych.models.constructions import compiled_map
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.parity import HiddenParity
 from triptych.theory.numerics.hitting import Hitting
+from triptych.theory.topics.attended_pairs import AttentionSums
+from triptych.theory.topics.real_text import ReadText
+from triptych.theory.topics.word_pairs import pair_sums
 from triptych.training import gap, objectives
 
 # Called again and again: a seed would make the same draw every time.
@@ -33,6 +36,26 @@ THEORY = {
         "hitting": Hitting(WALK.log(), torch.tensor([False, True])),
         "start": torch.tensor([0, 0, 0, 0]),
         "budget": 20,
+    },
+    "theory.attended_pairs.AttentionSums.ratio": lambda: {
+        "self": AttentionSums(
+            torch.ones(4, 1, 3, 2, 2, dtype=torch.float64).cumsum(0),
+            torch.ones(4, 1, 3, dtype=torch.float64),
+        ),
+        "setting": 0,
+    },
+    "theory.real_text.ReadText.passages": lambda: {
+        "self": ReadText([[list(range(n, n + 20))] for n in range(9)]),
+        "number": 5,
+    },
+    "theory.word_pairs.multiplicities": lambda: {"of": 5, "resamples": 3},
+    "theory.word_pairs.permutation": lambda: {"number": 9},
+    "theory.word_pairs.shuffled": lambda: {"membership": torch.eye(6, dtype=torch.bool)},
+    "theory.word_pairs.topic_ratio": lambda: {
+        "sums": pair_sums(
+            torch.arange(12.0).reshape(6, 2), torch.eye(3, dtype=torch.bool).repeat(2, 1)
+        ),
+        "resamples": 9,
     },
 }
 CALLS = {

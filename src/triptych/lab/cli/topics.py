@@ -41,7 +41,7 @@ def topics(
     ),
     as_json: Json = False,
 ) -> None:
-    """Do your model's embeddings and attention keep words of one topic together?
+    """See whether a model keeps words of one topic together.
 
     LDA is fitted to your text in the model's own tokens. Pairs of words of the same topic are
     compared with pairs of different topics, with intervals and controls. docs/real-topics.md

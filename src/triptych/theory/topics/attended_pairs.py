@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
+from triptych.core.randomness import RngLike
 from triptych.core.validation import UserError
 from triptych.theory.topics.word_pairs import RESAMPLES, Ratio, multiplicities, ratio_of
 
@@ -47,7 +47,7 @@ class AttentionSums:
         return self.sums[:, setting, kind].sum(0) / self.pairs[:, setting, kind].sum(0)
 
     def ratio(
-        self, setting: int, rng: Rng, *, layer: int | None = None, over: int = DIFFERENT
+        self, setting: int, rng: RngLike, *, layer: int | None = None, over: int = DIFFERENT
     ) -> Ratio:
         """Same topic over another kind of pair, heads averaged, in one layer or in all."""
         sums = self.sums[:, setting]

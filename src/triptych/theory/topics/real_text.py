@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from triptych.core.protocols import Rng
-from triptych.core.randomness import TorchRng
+from triptych.core.randomness import RngLike, TorchRng
 from triptych.core.validation import UserError, as_count, as_list, as_seed, as_text, set_fields
 from triptych.models.pretrained.documents import Document
 from triptych.models.pretrained.encoder import TextEncoder, cut_passage
@@ -236,7 +236,7 @@ class ReadText:
         """The tokens of every document."""
         return [list(chain.from_iterable(document)) for document in self.documents]
 
-    def passages(self, number: int, rng: Rng) -> list[list[int]]:
+    def passages(self, number: int, rng: RngLike) -> list[list[int]]:
         """So many paragraphs, one of each document first, then others."""
         long = [[p for p in d if len(p) >= _SHORTEST] for d in self.documents]
         places = [(i, j) for i, document in enumerate(long) for j in range(len(document))]

@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Rng
-from triptych.core.validation import UserError, as_count, check_can, check_shape
+from triptych.core.randomness import RngLike, as_rng
+from triptych.core.validation import UserError, as_count, check_shape
 
 RESAMPLES = 1000
 _ROWS = 512  # of the table of pairs that are in memory at once
@@ -123,9 +123,8 @@ def _table_sums(vectors: Tensor, membership: Tensor) -> PairSums:
     return PairSums(same, same_pairs, different, different_pairs)
 
 
-def topic_ratio(sums: PairSums, rng: Rng, *, resamples: int = RESAMPLES) -> Ratio:
+def topic_ratio(sums: PairSums, rng: RngLike, *, resamples: int = RESAMPLES) -> Ratio:
     """Same over different, with an interval from resampled topics."""
-    check_can("rng", rng, "categorical")
     same, different = (float(mean) for mean in sums.means())
     topics = len(sums.same)
     if topics < 2:
@@ -156,10 +155,10 @@ def ratio_of(
     return Ratio(same, different, value, min(low, value), max(high, value))
 
 
-def multiplicities(of: int, resamples: int, rng: Rng) -> Float[Tensor, "resamples of"]:
+def multiplicities(of: int, resamples: int, rng: RngLike) -> Float[Tensor, "resamples of"]:
     """How often each of `of` things is drawn, when as many are drawn with replacement."""
     uniform = torch.zeros(1, of, dtype=torch.float64).log_softmax(-1)
-    drawn = rng.categorical(uniform, torch.zeros(resamples, of, dtype=torch.long))
+    drawn = as_rng(rng).categorical(uniform, torch.zeros(resamples, of, dtype=torch.long))
     ones = torch.ones(resamples, of, dtype=torch.float64)
     return torch.zeros_like(ones).scatter_add(1, drawn, ones)
 
@@ -167,7 +166,9 @@ def multiplicities(of: int, resamples: int, rng: Rng) -> Float[Tensor, "resample
 # ---------------------------------------------------------------------- controls
 
 
-def shuffled(membership: Bool[Tensor, "words topics"], rng: Rng) -> Bool[Tensor, "words topics"]:
+def shuffled(
+    membership: Bool[Tensor, "words topics"], rng: RngLike
+) -> Bool[Tensor, "words topics"]:
     """The same topics for other words: rows of words that a topic has change places."""
     inside = torch.nonzero(membership.any(1))[:, 0]
     found = membership.clone()
@@ -175,10 +176,10 @@ def shuffled(membership: Bool[Tensor, "words topics"], rng: Rng) -> Bool[Tensor,
     return found
 
 
-def permutation(number: int, rng: Rng) -> Int[Tensor, " number"]:
+def permutation(number: int, rng: RngLike) -> Int[Tensor, " number"]:
     """0, 1, …, number - 1 in random order, drawn through the door."""
     uniform = torch.zeros(1, 1024, dtype=torch.float64).log_softmax(-1)
-    drawn = rng.categorical(uniform, torch.zeros(number, 4, dtype=torch.long))
+    drawn = as_rng(rng).categorical(uniform, torch.zeros(number, 4, dtype=torch.long))
     key = (drawn * torch.tensor([1, 2**10, 2**20, 2**30])).sum(1)  # 40 bits: hardly ever a tie
     return key.argsort(stable=True)
 

@@ -28,7 +28,7 @@ def _whose(rows: Sequence[Completed]) -> str:
     return "a stand-in network" if models <= {STAND_IN} else " and ".join(sorted(models))
 
 
-def _series(label: str, kind: Kind, points: Iterable[tuple[float, Estimate]]) -> Series:
+def _series(label: str, kind: Kind, points: Iterable[tuple[float | int, Estimate]]) -> Series:
     """Estimates in per cent at places; one without an interval is drawn without."""
     known = [(x, e) for x, e in points if e.value == e.value]
     low = [max(0.0, e.low) if e.n > 1 else e.value for _, e in known]
