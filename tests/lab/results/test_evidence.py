@@ -101,6 +101,7 @@ def page_of(path: Path, store: Store | None = None) -> str:
 # ------------------------------------------------------------------------- what is committed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", COMMITTED or [NONE_YET], ids=lambda path: path and path.name)
 def test_what_is_committed_is_judged_again(path):
     found = evidence.load(path)

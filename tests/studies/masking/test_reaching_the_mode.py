@@ -69,6 +69,8 @@ from triptych.theory.masking.blocks.dynamics import BlockDynamics
 from triptych.theory.masking.ferromagnet import Ferromagnet
 from triptych.theory.numerics.hitting import Hitting
 
+pytestmark = pytest.mark.slow  # the study runs at smoke scale in test_studies
+
 DELTAS = (0.9, 0.1)
 COUPLINGS = (2.0, 3.0, 5.0, 7.0, 10.0)
 
