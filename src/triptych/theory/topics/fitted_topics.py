@@ -11,7 +11,7 @@ Notation
 p   likelihood     [topics, words], rows sum to 1
 M   membership     [words, topics], True where a topic keeps a word
 
-LDA is scikit-learn's, an optional dependency (`pip install 'scikit-learn>=1.5,<2'`).
+LDA is scikit-learn's, imported when used.
 """
 
 from collections.abc import Sequence

@@ -223,6 +223,5 @@ STUDY = Study(
         figures.heads_figure,
         figures.map_figure,
     ],
-    needs=("sklearn",),
     same_rows_as=["97542f7fae08"],
 )
