@@ -262,7 +262,7 @@ def copying_figure(rows: Rows[Copying]) -> Figure:
     ]
     return Figure(
         "bracket_copying",
-        "Attention of a network that copies its input, and does not need it",
+        "Attention of a network that copies its input",
         maps,
         "Four layers on [[[[]]]](((()))). Of the networks that copy as well as the published "
         "ones, the one with the most weight on brackets of one kind.",
