@@ -241,8 +241,7 @@ def test_the_path_of_a_pretrained_model(monkeypatch, unchecked_shapes):
     assert writer.line_breaks() == [4 + letters.index("\n")]
     often = dataclasses.replace(writer, breaks=torch.arange(lm.vocab_size) % 2 == 0)
     monkeypatch.setattr(writers, "model_file", lambda name: name)
-    monkeypatch.setattr(writers, "_loaded", lambda file, device: lm)
-    monkeypatch.setattr(writers, "pretrained_writer", lambda lm: often)
+    monkeypatch.setattr(writers, "_loaded", lambda file, device: often)
 
     def read(text, name, *, cases, ended):
         found = evaluate(text, name, cases=cases, ended=ended)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.validation import (
@@ -31,6 +31,7 @@ from triptych.inference.answers import check_laws
 
 Transform = Callable[[Float[Tensor, "rows vocab"]], Float[Tensor, "rows vocab"]]
 
+_RANKED = 512  # tokens that are sorted at first: a nucleus is rarely larger
 _ORDINARY = (1e-3, 1e30)  # where log p / T and T itself are far from the ends of float32
 
 
@@ -84,11 +85,7 @@ def top_k(k: Count) -> Transform:
     def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
         if most >= log_probs.shape[-1]:
             return log_probs.log_softmax(-1)
-        least = log_probs.topk(most).values[..., -1:]
-        above, equal = log_probs > least, log_probs == least
-        room = most - above.sum(-1, keepdim=True)  # for those equal to the last one that is kept
-        kept = above | (equal & (equal.cumsum(-1) <= room))
-        return log_probs.masked_fill(~kept, -torch.inf).log_softmax(-1)
+        return _likeliest(log_probs, most, log_probs.topk(most).values[..., -1:])
 
     return keeping_laws(keep)
 
@@ -106,13 +103,15 @@ def nucleus(p: Number) -> Transform:
         return keeping_laws(lambda log_probs: log_probs)
 
     def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
-        order = log_probs.argsort(dim=-1, descending=True, stable=True)
-        probs = log_probs.gather(-1, order).exp()
-        before = probs.cumsum(-1) - probs  # mass of the likelier ones
-        # Sums such as 0.1 + 0.2 round: a set that reaches p to 12 digits has reached it.
-        kept = before < p - 1e-12
-        kept[..., 0] = True  # the likeliest crosses every p that is smaller than this slack
-        return _kept(log_probs, order, kept)
+        rows = log_probs.reshape(-1, log_probs.shape[-1])
+        ranked = rows.topk(min(_RANKED, rows.shape[-1])).values
+        count, least = _crossing(ranked, p)
+        if ranked.shape[-1] < rows.shape[-1]:
+            wide = torch.nonzero(count == ranked.shape[-1])[:, 0]  # their nucleus may be larger
+            if len(wide):
+                ranked = rows[wide].sort(-1, descending=True).values
+                count[wide], least[wide] = _crossing(ranked, p)
+        return _likeliest(rows, count[:, None], least[:, None]).reshape(log_probs.shape)
 
     return keeping_laws(keep)
 
@@ -152,10 +151,25 @@ def _as_laws(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
     return log_probs
 
 
-def _kept(
-    log_probs: Float[Tensor, "*rows vocab"], order: Tensor, keep: Tensor
+def _crossing(
+    ranked: Float[Tensor, "rows ranks"], p: float
+) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
+    """How many of the likeliest tokens reach p, and the log-probability of the last of them."""
+    probs = ranked.exp()
+    before = probs.cumsum(-1) - probs  # mass of the likelier ones
+    # Sums such as 0.1 + 0.2 round: a set that reaches p to 12 digits has reached it. The likeliest
+    # crosses every p that is smaller than this slack.
+    count = (before < p - 1e-12).sum(-1).clamp(min=1)
+    return count, ranked.gather(-1, count[:, None] - 1)[:, 0]
+
+
+def _likeliest(
+    log_probs: Float[Tensor, "*rows vocab"],
+    count: int | Int[Tensor, "*rows 1"],
+    least: Float[Tensor, "*rows 1"],
 ) -> Float[Tensor, "*rows vocab"]:
-    """The tokens whose rank is kept, normalised."""
-    chosen = torch.zeros_like(log_probs, dtype=torch.bool)
-    chosen.scatter_(-1, order, keep.expand_as(order))
-    return log_probs.masked_fill(~chosen, -torch.inf).log_softmax(-1)
+    """The `count` likeliest tokens, normalised; `least` is the log-probability of the last one."""
+    above, equal = log_probs > least, log_probs == least
+    room = count - above.sum(-1, keepdim=True)  # for those equal to the last one that is kept
+    kept = above | (equal & (equal.cumsum(-1) <= room))
+    return log_probs.masked_fill(~kept, -torch.inf).log_softmax(-1)

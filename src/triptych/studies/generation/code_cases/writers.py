@@ -78,7 +78,7 @@ def writer_of(sizes: Sizes, bench: Bench, seed: int) -> Writer:
     """The model of the settings; a stand-in is trained once for every seed."""
     if sizes.model == STAND_IN:
         return _stand_in(sizes, bench, seed)
-    return pretrained_writer(_loaded(model_file(sizes.model), bench.device))
+    return _loaded(model_file(sizes.model), bench.device)
 
 
 # ---------------------------------------------------------------------- a pretrained model
@@ -93,13 +93,14 @@ def model_file(name: str) -> Path:
 
 
 @functools.lru_cache(1)
-def _loaded(file: Path, device: str) -> PretrainedCausalLM:
+def _loaded(file: Path, device: str) -> Writer:
     """The model, loaded once in a process; bfloat16 where a GPU computes.
 
     Its tokenizer puts no token before a text, and neither do we.
     """
     dtype = "bfloat16" if device.startswith("cuda") else "float32"
-    return PretrainedCausalLM.from_pretrained(file, dtype=dtype, device=device, bos=False)
+    lm = PretrainedCausalLM.from_pretrained(file, dtype=dtype, device=device, bos=False)
+    return pretrained_writer(lm)
 
 
 def pretrained_writer(lm: PretrainedCausalLM) -> Writer:
