@@ -200,10 +200,10 @@ def test_published_numbers_by_hand():
 def test_units_of_the_paper_can_be_resumed():
     planned = units(PAPER)
     known = configurations(PAPER)
-    assert len(planned) == 1 + 5 * len(known)
+    assert len(planned) == 1 + 10 * len(known)
     assert all(len(unit.configs) == 1 for unit in planned)
-    first = [unit.configs[0] for unit in planned[:6]]
-    assert first == ["verifiers", *[named(*BEST)] * 5]
+    first = [unit.configs[0] for unit in planned[:11]]
+    assert first == ["verifiers", *[named(*BEST)] * 10]
     assert {unit.seed for unit in planned} == {0}  # the same prompts for every configuration
     assert len([name for name in known if name.startswith("sampling")]) == 32
 
