@@ -200,10 +200,11 @@ def test_published_numbers_by_hand():
 def test_units_of_the_paper_can_be_resumed():
     planned = units(PAPER)
     known = configurations(PAPER)
-    assert len(planned) == 1 + 10 * len(known)
+    assert len(planned) == 1 + 2 * len(known)
     assert all(len(unit.configs) == 1 for unit in planned)
-    first = [unit.configs[0] for unit in planned[:11]]
-    assert first == ["verifiers", *[named(*BEST)] * 10]
+    first = [unit.configs[0] for unit in planned[:3]]
+    assert first == ["verifiers", *[named(*BEST)] * 2]
+    assert [unit.repeats for unit in planned[:3]] == [(), (0, 1, 2, 3, 4), (5, 6, 7, 8, 9)]
     assert {unit.seed for unit in planned} == {0}  # the same prompts for every configuration
     assert len([name for name in known if name.startswith("sampling")]) == 32
 
@@ -224,7 +225,7 @@ def test_settings_that_do_not_fit(changes, sentence):
 def test_a_model_that_was_not_fetched_is_a_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path))
     with pytest.raises(UserError, match="needs `triptych fetch qwen-coder-0.5b`"):
-        writers.model_file("qwen-coder-0.5b")
+        writers.model_file("qwen-coder-0.5b", "cpu")
 
 
 @pytest.mark.slow
@@ -240,7 +241,7 @@ def test_the_path_of_a_pretrained_model(monkeypatch, unchecked_shapes):
     writer = writers.pretrained_writer(lm)
     assert writer.line_breaks() == [4 + letters.index("\n")]
     often = dataclasses.replace(writer, breaks=torch.arange(lm.vocab_size) % 2 == 0)
-    monkeypatch.setattr(writers, "model_file", lambda name: name)
+    monkeypatch.setattr(writers, "model_file", lambda name, device: name)
     monkeypatch.setattr(writers, "_loaded", lambda file, device: often)
 
     def read(text, name, *, cases, ended):

@@ -19,6 +19,13 @@ def fetch(
     list_: Annotated[
         bool, typer.Option("--list", help="Show what there is, and what is here already.")
     ] = False,
+    expand: Annotated[
+        bool,
+        typer.Option(
+            "--expand",
+            help="Write the weights of a .gguf file out in bfloat16 too: it loads in seconds then.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Bring named models and corpora onto this machine.
@@ -30,7 +37,7 @@ def fetch(
     Example: triptych fetch smollm2-135m
     """
     from triptych.core.validation import UserError
-    from triptych.models.pretrained import fetching
+    from triptych.models.pretrained import expanding, fetching
 
     if list_ or as_json:
         _list(as_json)
@@ -39,6 +46,9 @@ def fetch(
         known = ", ".join(fetching.CATALOGUE)
         raise UserError(f"name what to fetch ({known}), or give --list")
     entries = [fetching.find_entry(name) for name in names]  # all mistakes before the first byte
+    if expand:
+        for name in names:
+            expanding.check_expandable(name)
     for entry in entries:
         here = fetching.cached(entry.name) is not None
         typer.echo(f"{entry.name}: {entry.title}, {_megabytes(entry.size)}")
@@ -49,6 +59,8 @@ def fetch(
         with _Shown() as show:
             place = fetching.fetch(entry.name, show)
         typer.echo(f"  {'was there' if here else 'fetched'}: {place}")
+        if expand:
+            typer.echo(f"  expanded: {expanding.expand(entry.name)}")
 
 
 def _list(as_json: bool) -> None:

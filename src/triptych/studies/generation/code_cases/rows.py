@@ -62,13 +62,15 @@ class CodeCases(Sizes, Settings):
 
     seeds     networks of the stand-in, and the seed of the first; 1 for a pretrained model
     repeats   each with fresh prompts and draws
-    apart     every configuration and repeat is a unit of its own, which suits a long run
+    apart     every configuration is a unit of its own, which suits a long run
+    together  repeats in such a unit
     """
 
     seeds: int = 3
     first_seed: int = 0
     repeats: int = 5
     apart: bool = False
+    together: int = 5
 
 
 @dataclass(frozen=True, kw_only=True)

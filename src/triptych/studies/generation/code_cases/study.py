@@ -31,9 +31,9 @@ from triptych.studies.generation.code_cases.writers import PRETRAINED, STAND_IN,
 
 
 def units(settings: CodeCases) -> Sequence[Work]:
-    """One for each network; or, apart, one for each configuration and repeat, the most decisive
-    first."""
-    for name in ("seeds", "repeats", "cases", "prompts", "completions", "gathered"):
+    """One for each network; or, apart, one for each configuration and some repeats, the most
+    decisive first."""
+    for name in ("seeds", "repeats", "together", "cases", "prompts", "completions", "gathered"):
         if getattr(settings, name) < 1:
             raise UserError(f"{name} is {getattr(settings, name)}; it must be at least 1")
     if settings.layer not in settings.layers:
@@ -49,10 +49,13 @@ def units(settings: CodeCases) -> Sequence[Work]:
         if not settings.apart:
             found.append(Work.of(settings, seed=seed, configs=names, repeats=repeats))
             continue
+        firsts = range(0, settings.repeats, settings.together)
+        groups = [repeats[first : first + settings.together] for first in firsts]
         for name in names:
-            for repeat in repeats if name != VERIFIERS else ((),):
-                own = () if repeat == () else (repeat,)
-                found.append(Work.of(settings, seed=seed, configs=(name,), repeats=own))
+            found += [
+                Work.of(settings, seed=seed, configs=(name,), repeats=own)
+                for own in (groups if name != VERIFIERS else [()])
+            ]
     return found
 
 
@@ -112,7 +115,7 @@ STUDY = Study(
             layers=(3, 6, 9, 12, 15, 18, 19, 20, 21, 22, 23, 24),
             gathered=1400,
             repeats=10,
-            at_once=700,
+            at_once=250,
             temperatures=(0.2, 0.4, 0.6, 0.8, 1.0, 1.2),
             top_ps=(0.7, 0.8, 0.9, 0.95, 1.0),
             walks=True,

@@ -18,7 +18,7 @@ from triptych.core.validation import UserError
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Shape
-from triptych.models.pretrained import fetching
+from triptych.models.pretrained import expanding, fetching
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.transformer import Transformer
 from triptych.studies.api.study import Bench
@@ -78,15 +78,17 @@ def writer_of(sizes: Sizes, bench: Bench, seed: int) -> Writer:
     """The model of the settings; a stand-in is trained once for every seed."""
     if sizes.model == STAND_IN:
         return _stand_in(sizes, bench, seed)
-    return _loaded(model_file(sizes.model), bench.device)
+    return _loaded(model_file(sizes.model, bench.device), bench.device)
 
 
 # ---------------------------------------------------------------------- a pretrained model
 
 
-def model_file(name: str) -> Path:
-    """Where a fetched model is."""
+def model_file(name: str, device: str) -> Path:
+    """Where a fetched model is; for a GPU its expanded copy, if there is one: the same weights."""
     found = fetching.cached(name)
+    if device.startswith("cuda"):
+        found = expanding.expanded(name) or found
     if found is None:
         raise UserError(f"not run: needs `triptych fetch {name}`")
     return found
