@@ -1,9 +1,9 @@
 """The weights of a fetched .gguf file, written out once.
 
-A .gguf file keeps weights in few bits, and reading one takes a minute: its vocabulary and merges are
-read again and again, and every weight is expanded. The copy has bfloat16 weights in safetensors and
-the tokenizer as transformers saves it. It takes about twice the disk space and loads in seconds, and
-gives the same model as the .gguf file loaded with dtype="bfloat16".
+A .gguf file keeps weights in few bits, and reading one takes a minute: its vocabulary and merges
+are read again and again, and every weight is expanded. The copy has bfloat16 weights in safetensors
+and the tokenizer as transformers saves it. It takes more than twice the disk space, loads in
+seconds, and gives the same model as the .gguf file loaded with dtype="bfloat16".
 """
 
 import shutil
