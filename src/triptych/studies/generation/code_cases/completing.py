@@ -63,7 +63,7 @@ class Completions:
         self.sizes, self.repeats, self.writer = sizes, repeats, writer
         self.verifiers, self.bench, self.seed = verifiers, bench, seed
         self._prompts: dict[Names, list[list[Prompt]]] = {}
-        self._begun: dict[tuple[Names, int], list[LineDecoder]] = {}
+        self._begun: dict[tuple[Names, int, int], list[LineDecoder]] = {}
 
     def run(self, config: Config) -> Iterator[Completed]:
         """A row for every repeat."""
@@ -111,18 +111,20 @@ class Completions:
     def _decoders(self, config: Config) -> Iterator[LineDecoder]:
         """Copies of decoders that have run the prompts."""
         layer = self.sizes.layer if config.layer is None else config.layer
-        if (config.names, layer) not in self._begun:
+        at_once = max(1, self.sizes.at_once // config.n)
+        key = (config.names, layer, at_once)
+        if key not in self._begun:
             rows = [self.writer.encode(prompt.text) for *_, prompt in self._copies(config.names)]
             found = []
-            for first in range(0, len(rows), self.sizes.at_once):
-                some = rows[first : first + self.sizes.at_once]
+            for first in range(0, len(rows), at_once):
+                some = rows[first : first + at_once]
                 decoder = self.writer.decoder(some, layer=layer, lines=self.sizes.cases)
                 decoder.hidden_state()
                 found.append(decoder)
             if len(self._begun) > 1:  # other layers: their caches are large
                 self._begun.clear()
-            self._begun[config.names, layer] = found
-        for decoder in self._begun[config.names, layer]:
+            self._begun[key] = found
+        for decoder in self._begun[key]:
             yield decoder.fork(torch.arange(len(decoder.lengths), device=decoder.lengths.device))
 
     # ------------------------------------------------------------------ verifiers

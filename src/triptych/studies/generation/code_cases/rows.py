@@ -24,7 +24,7 @@ class Sizes:
     layers           that are compared; the last of them is the last one of the model
     depths           of verifiers that are compared with one linear layer
     gathered         completions of training names, from which verifiers learn
-    at_once          completions that are sampled together
+    at_once          completions that are sampled together, all candidates counted
     temperatures, top_ps   of the grid of sampling without a verifier
     beyond           particles and a rule that wants distinct cases, which the thesis has not
     walks            VGB, which asks a verifier about every child of every prefix: very slow
