@@ -19,6 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -142,7 +143,9 @@ def checked(where: str, question: str, given: Any, heads: int) -> Answer:
     """A head's number, or a number from 0 to 1; True and False are 1 and 0."""
     if question == "important_head":
         return as_count(f"the answer of {where}", given, at_least=0, at_most=heads - 1)
-    if isinstance(given, bool):
+    if isinstance(given, Tensor | np.ndarray) and math.prod(given.shape) == 1:
+        given = given.item()
+    if isinstance(given, bool | np.bool_):
         return float(given)
     if isinstance(given, float) and math.isnan(given):
         raise UserError(f"the answer of {where} is nan; it must be a number from 0 to 1")

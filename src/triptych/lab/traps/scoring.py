@@ -164,10 +164,7 @@ def _ranked(trap: Trap, answers: Answers, question: str) -> float | None:
 
 def lines(trap: Trap, scores: Scores) -> list[str]:
     """A table for each question: a row for each kind of pair, a column for each method."""
-    networks = len(trap.members)
-    text = [
-        f"{len(trap.pairs)} pairs of networks, {networks} networks, made from seed {trap.seed}."
-    ]
+    text = [f"{len(trap.pairs)} pairs, {len(trap.members)} networks, made from seed {trap.seed}."]
     text.append("A number is the share of pairs with both networks right, in per cent, with its")
     text.append("95 % interval.")
     for question, meaning in QUESTIONS.items():
