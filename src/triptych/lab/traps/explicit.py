@@ -12,7 +12,7 @@ ratio 0, values that cancel under the own pattern cancel under uniform attention
 pattern is not needed. With another ratio they do not, and it is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 import torch
@@ -20,7 +20,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.lab.traps.pairs import Examiner, Member, Pair
-from triptych.lab.traps.truth import LENGTH, Q, apart
+from triptych.lab.traps.truth import LENGTH, Network, Q, apart
 from triptych.models.constructions.balanced import Kinds, balanced
 from triptych.models.constructions.heads import HeadsTransformer, with_decoy, without_types
 
@@ -132,35 +132,35 @@ def far_pairs(
     for number, (types, max_depth) in enumerate(LANGUAGES):
         wanted = len(range(number, count, len(LANGUAGES)))
         maker = Maker(types, max_depth, generator)
-        pool: list[Member] = []
+        pool: list[HeadsTransformer] = []
+        told: list[str] = []
         for candidate in range(6 * wanted):
             ratio = RATIO * maker.sign() if needed else 0.0
-            look = LOOKS[candidate % len(LOOKS)]
-            designs = Design(look, ratio), Design(maker.look(), ratio)
-            scores = maker.scores(designs[0]), maker.scores(designs[1])
+            looks = LOOKS[candidate % len(LOOKS)], maker.look()
+            scores = maker.scores(Design(looks[0], ratio)), maker.scores(Design(looks[1], ratio))
             read = candidate % 2
-            network = maker.network(scores, maker.sizes(), read=read)
-            looks = designs[0].look, designs[1].look
-            pool.append(examiner.member(network, _about(looks, read)))
-        for first, second in farthest(pool, wanted, examiner):
+            pool.append(maker.network(scores, maker.sizes(), read=read))
+            told.append(_about(looks, read))
+        for i, j in farthest(pool, wanted, examiner):
+            first, second = (examiner.member(pool[k], told[k]) for k in (i, j))
             yield examiner.pair("far", first, second)
 
 
-def farthest(pool: list[Member], count: int, examiner: Examiner) -> list[tuple[Member, Member]]:
-    """Pairs of members, the farthest first; each member is in one pair at most."""
-    if not pool:
+def farthest(networks: Sequence[Network], count: int, examiner: Examiner) -> list[tuple[int, int]]:
+    """Numbers of networks in pairs, the farthest first; each is in one pair at most."""
+    if not networks:
         return []
-    tokens = examiner.sentences(pool[0].network).tokens[:20]
-    patterns = [member.network.patterns(tokens) for member in pool]
+    tokens = examiner.sentences(networks[0]).tokens[:20]
+    patterns = [network.patterns(tokens) for network in networks]
     distances = sorted(
-        (-apart(patterns[i], patterns[j]), i, j) for i in range(len(pool)) for j in range(i)
+        (-apart(patterns[i], patterns[j]), i, j) for i in range(len(networks)) for j in range(i)
     )
     used: set[int] = set()
     found = []
     for _, i, j in distances:
         if len(found) < count and not {i, j} & used:
             used |= {i, j}
-            found.append((pool[j], pool[i]))
+            found.append((j, i))
     return found
 
 

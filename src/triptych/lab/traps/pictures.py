@@ -20,6 +20,7 @@ TYPES, MAX_DEPTH = 2, 3
 WORD = "[[[]]]((()))"
 PAIRS_INSERTED = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 TESTED, TEST_SEED = 40, 10_000
+MARGIN = 8
 
 
 def figures() -> list[Figure]:
@@ -42,12 +43,15 @@ def write_pictures(folder: Path) -> list[Path]:
 
 
 def on_white(svg: str) -> str:
-    """The same drawing at its own size, with a white rectangle under it."""
-    sizes = re.search(r'viewBox="0 0 ([\d.]+) ', svg)
-    assert sizes is not None
-    svg = svg.replace('width="100%"', f'width="{float(sizes[1]):.0f}"', 1)
+    """The same drawing at its own size, with a white rectangle under it and a margin."""
+    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
+    assert box is not None
+    width, height = (float(size) + 2 * MARGIN for size in box.groups())
+    view = f'viewBox="-{MARGIN} -{MARGIN} {width:.1f} {height:.1f}"'
+    svg = svg.replace(box[0], view, 1).replace('width="100%"', f'width="{width:.0f}"', 1)
     end = svg.index("</title>") + len("</title>")
-    return f'{svg[:end]}<rect width="100%" height="100%" fill="#ffffff"/>{svg[end:]}'
+    ground = f'<rect x="-{MARGIN}" y="-{MARGIN}" width="100%" height="100%" fill="#ffffff"/>'
+    return svg[:end] + ground + svg[end:]
 
 
 def different_patterns() -> Figure:

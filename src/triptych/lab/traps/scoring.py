@@ -172,17 +172,17 @@ def lines(trap: Trap, scores: Scores) -> list[str]:
         if not kinds:
             continue
         text += ["", f"{question}: {meaning}"]
-        head = f"  {'kind of pair':<40}{'pairs':>6}"
-        text.append(head + "".join(f"{name[:14]:>15}" for name in scores.methods))
+        head = f"  {'kind of pair':<38}{'pairs':>5}"
+        text.append(head + "".join(f"{name[:13]:>14}" for name in scores.methods))
         for kind in kinds:
             row = _row(scores, question, kind)
-            cells = "".join(f"{_cell(row.get(name)):>15}" for name in scores.methods)
+            cells = "".join(f"{_cell(row.get(name)):>14}" for name in scores.methods)
             pairs = next(iter(row.values())).pairs.n
-            text.append(f"  {KINDS[kind]:<40}{pairs:>6}{cells}")
+            text.append(f"  {KINDS[kind]:<38}{pairs:>5}{cells}")
         shares = [scores.ranking.get((name, question)) for name in scores.methods]
         if any(share is not None for share in shares):
-            cells = "".join(f"{'' if s is None else format(100 * s, '.0f'):>15}" for s in shares)
-            text.append(f"  {'a yes is ranked above a no':<46}{cells}")
+            cells = "".join(f"{'' if s is None else format(100 * s, '.0f'):>14}" for s in shares)
+            text.append(f"  {'a yes is ranked above a no':<43}{cells}")
     text.append("")
     for name in scores.methods:
         text.append(f"{name} looked at: {', '.join(scores.looked_at[name]) or 'nothing'}.")

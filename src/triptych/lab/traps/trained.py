@@ -35,9 +35,9 @@ def trained_pairs(count: int, seed: int, *, steps: int = STEPS) -> Iterator[Pair
 def far_pairs(count: int, seed: int, steps: int, examiner: Examiner) -> Iterator[Pair]:
     """The farthest pairs of three times as many networks."""
     networks = _trained(range(seed + 1000, seed + 1000 + 3 * count), SHARPNESS, steps)
-    members = [examiner.member(network, "trained") for network in networks]
-    for first, second in farthest(accurate(members), count, examiner):
-        yield examiner.pair("trained_far", first, second)
+    members = accurate([examiner.member(network, "trained") for network in networks])
+    for i, j in farthest([member.network for member in members], count, examiner):
+        yield examiner.pair("trained_far", members[i], members[j])
 
 
 def head_pairs(count: int, seed: int, steps: int, examiner: Examiner) -> Iterator[Pair]:

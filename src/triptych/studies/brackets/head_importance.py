@@ -15,6 +15,7 @@ a minimal first layer, whose heads start with different patterns.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from scipy import stats
 
@@ -28,7 +29,7 @@ from triptych.studies.brackets.shared.networks import Language
 from triptych.theory.brackets.lookups import Lookups, lookup_accuracy, lookup_weight, lookups
 
 TYPES, MAX_DEPTH = 2, 3
-FIRST_SEED = 100  # smaller ones were used to find out how many steps it takes
+FIRST_SEED = 200  # smaller ones were used to choose the sizes and the number of networks
 
 
 @dataclass(frozen=True)
@@ -40,8 +41,8 @@ class HeadImportance(Settings):
     sharpness    standard deviation of queries and keys before training
     """
 
-    seeds: int = 12
-    together: int = 6
+    seeds: int = 24
+    together: int = 8
     heads: int = 4
     width: int = 16
     sharpness: float = 1.0
@@ -105,6 +106,7 @@ class Survivor:
 
 
 Row = HeadOff | Survivor
+Item = TypeVar("Item")
 
 
 def units(settings: HeadImportance) -> Sequence[TrainHeads]:
@@ -203,7 +205,7 @@ def run(unit: TrainHeads, bench: Bench) -> Iterable[Row]:
         )
 
 
-def parts(items: Sequence[TrainedHeads], size: int) -> list[Sequence[TrainedHeads]]:
+def parts(items: Sequence[Item], size: int) -> list[Sequence[Item]]:
     """Worked value: six items in parts of three are two lists."""
     return [items[at : at + size] for at in range(0, len(items), size)]
 
