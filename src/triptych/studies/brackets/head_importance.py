@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+import numpy as np
 from scipy import stats
 
 from triptych.core.estimates import Estimate, mean
@@ -287,7 +288,8 @@ def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """
     if len(set(first)) < 2 or len(set(second)) < 2:
         return 0.0
-    return float(stats.spearmanr(first, second).statistic)
+    ranks = stats.rankdata(first), stats.rankdata(second)
+    return float(np.corrcoef(*ranks)[0, 1])
 
 
 def spread(values: Sequence[float]) -> Estimate:
