@@ -27,6 +27,7 @@ COMMANDS = (
     "replay",
     "generate",
     "topics",
+    "trap",
     "fetch",
 )
 

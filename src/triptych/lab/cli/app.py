@@ -25,6 +25,7 @@ from triptych.lab.cli.rows import rows
 from triptych.lab.cli.run import run
 from triptych.lab.cli.theorems import theorems
 from triptych.lab.cli.topics import topics
+from triptych.lab.cli.trap import trap
 
 app = typer.Typer(
     cls=Commands,
@@ -71,6 +72,7 @@ app.command()(theorems)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
 app.command()(topics)
+app.add_typer(trap, name="trap")
 app.command()(fetch)
 app.command()(bench)
 app.command()(env)

@@ -96,7 +96,7 @@ def balanced(
         any scores will do, because no open bracket has to be looked up.
     leak
         Adds a common direction of this length to the value of every closing bracket. Then it is
-        not balanced, and optimal for prefixes of up to `length` tokens only (uniform attention).
+        not balanced, and optimal for prefixes of up to `length` tokens only.
     constant
         C of the layer norm. Only with 0 is it optimal at every length.
     """
@@ -116,8 +116,6 @@ def balanced(
     off = float((ratios - ratios[:, :1]).abs().max()) if ratios.numel() else 0.0
     if types > 1 and off > _BALANCED * (1 + float(b.abs().max())):
         raise UserError("scores are not balanced; `balanced_scores` makes them so")
-    if types > 1 and leak and bool(b.any()):
-        raise UserError("leak needs uniform attention: leave out the scores")
     ratio = ratios[:, 0] if ratios.numel() else torch.zeros(types * max_depth).to(e)
     return BracketTransformer(
         types, max_depth, length, e, (_second_layer(e, b, ratio, kinds, q, leak, length, constant),)
@@ -151,7 +149,7 @@ def _second_layer(
     outputs[kinds.closing.flatten()] = -ratio.exp()[:, None] * b[:pairs]
     if leak:
         outputs[kinds.closing.flatten()] += leak * b[-1]
-    key, query = _factors(inverse @ scores @ inverse.T)
+    key, query = factors(inverse @ scores @ inverse.T)
     smallest = _smallest_share(scores, kinds, abs(leak) * (length // 2))
     mlp = _reader(e, v, b[:pairs], kinds, q, smallest)
     return Layer(key, query, outputs.T @ inverse.T, mlp, constant)
@@ -167,7 +165,7 @@ def _orthonormal(v: Float[Tensor, " width"], count: int) -> Float[Tensor, "count
     return rest[:count]
 
 
-def _factors(
+def factors(
     bilinear: Float[Tensor, "width width"],
 ) -> tuple[Float[Tensor, "attention width"], Float[Tensor, "attention width"]]:
     """W_K, W_Q with W_Kᵀ W_Q = `bilinear`."""
@@ -178,12 +176,16 @@ def _factors(
 
 
 def _smallest_share(scores: Float[Tensor, "kinds kinds"], kinds: Kinds, noise: float) -> float:
-    """M: the least share of an open bracket in the norm of the attention output [li, 2.2.5.1]."""
+    """M: the least share of an open bracket in the norm of the attention output [li, 2.2.5.1].
+
+    noise: what closing brackets of weight 1 leak at most, all together.
+    """
     least = 1.0
     for query in kinds.inner_closing.tolist():
         level = query % kinds.opening.shape[1]  # brackets that are open
         weights = scores[kinds.opening[:, :level], query].exp().square()
-        rest = weights.amax(0).sum() - weights.amax(0) + noise**2
+        leaked = noise * float(scores[kinds.closing, query].max().exp())
+        rest = weights.amax(0).sum() - weights.amax(0) + leaked**2
         rest = rest + scores[kinds.start, query].exp().square()
         least = min(least, float((weights / (weights + rest)).min().sqrt()))
     return least

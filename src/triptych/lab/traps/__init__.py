@@ -1,0 +1,1 @@
+"""The interpretability trap: pairs of networks whose attention misleads, to score methods."""
