@@ -17,7 +17,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.estimates import Estimate, mean, proportion
-from triptych.core.randomness import Rng, TorchRng
+from triptych.core.randomness import TorchRng
 from triptych.models.transformer import Shape, Transformer
 from triptych.studies.api.decide import Check, Verdict, at_least, below, decide, shown
 from triptych.studies.api.figures import Figure, Heatmap
@@ -26,7 +26,7 @@ from triptych.studies.brackets.shared.networks import DATA_SEED, Language
 from triptych.studies.brackets.shared.spread import Matrix
 from triptych.training.corpus import Corpus
 from triptych.training.ensembles import fit_ensemble
-from triptych.training.objectives import Prediction
+from triptych.training.objectives import Prediction, RowByRow
 from triptych.training.step import Recipe
 
 TYPES, MAX_DEPTH = 2, 4
@@ -101,7 +101,7 @@ class Copier:
         return self.net(seen)
 
 
-def copying(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+def copying(tokens: Int[Tensor, "batch length"]) -> Prediction:
     """Predict every token from the string that has it."""
     return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), None)
 
@@ -133,7 +133,7 @@ def run(unit: TrainCopying, bench: Bench) -> Iterable[Copying]:
     models = [Copier(Transformer(shape, seed=seed, device=bench.device)) for seed in seeds]
     recipe = Recipe(unit.steps, unit.batch, learning_rate=unit.learning_rate, decay="cosine")
     streams = [TorchRng(seed, bench.device) for seed in seeds]
-    fit_ensemble(models, corpus.sample, copying, recipe, streams)
+    fit_ensemble(models, corpus, RowByRow(copying), recipe, streams)
     tokens = law.sample(unit.tested, TorchRng(10_000)).to(bench.device)
     word = law.tokens(WORD).to(bench.device)
     for seed, model in zip(seeds, models, strict=True):

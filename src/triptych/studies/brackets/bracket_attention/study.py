@@ -32,7 +32,7 @@ from triptych.training.step import Recipe
 
 WORD = "[[[[]]]](((())))"
 SENTENCE = 19  # brackets of a sentence of Table 2.6
-FIRST_SEED = 100  # smaller ones were used to find out how many steps it takes
+FIRST_SEED = 200  # 0 to 3 chose the steps; after a look at 100 to 111 their number was raised
 
 
 @dataclass(frozen=True)
