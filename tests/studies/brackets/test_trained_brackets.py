@@ -234,10 +234,24 @@ def test_a_wide_interval_decides_no_number():
 def test_units_are_groups_of_networks():
     settings = attention_study.BracketAttention(seeds=16, together=12, table=())
     units = attention_study.units(settings)
-    assert [(unit.seed, unit.members) for unit in units[:2]] == [(100, 12), (112, 4)]
+    assert [(unit.seed, unit.members) for unit in units[:2]] == [(200, 12), (212, 4)]
     paper = attention_study.STUDY.settings[Scale.PAPER]
     assert {unit.members for unit in attention_study.units(paper)} == {40}
     assert len(attention_judge.TABLE) == len(paper.table) == 8
+    assert {unit.width for unit in attention_study.units(paper)} == {50, 200, 500}
+
+
+def test_wide_networks_stand_beside_and_decide_nothing():
+    claim = attention_study.STUDY.claims[0]
+    wide = [replace(row, width=200, learning_rate=3e-4, likeness=0.9) for row in claim.held_by]
+    verdict = claim.verdict([*claim.held_by, *wide])
+    assert verdict.outcome is Status.HOLDS
+    (share,) = [
+        c
+        for c in verdict.checks
+        if c.sentence == "width 200, rate 0.0003: share of stack-like networks"
+    ]
+    assert share.value == 1.0
 
 
 # ------------------------------------------------------------------ copying

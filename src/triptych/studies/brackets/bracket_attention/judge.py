@@ -37,6 +37,7 @@ STACK = 0.5  # a pattern is stack-like when more than half of the weight is wher
 ENOUGH = 10  # networks of a setting
 TOLERANCE = 0.5  # of a published number
 WORD_LENGTH = 16
+WIDE_STANDARD, WIDE_MINIMAL = 200, 500  # of Figures 2.11a and 2.12a; all others have 50
 RANDOM_SENTENCE = random_variation(20)  # random patterns on 19 brackets and a start token
 
 PUBLISHED: dict[tuple[Data, First, Positions], tuple[str, float]] = {
@@ -64,14 +65,16 @@ TABLE: dict[tuple[int, int, int], tuple[float, ...]] = {
 # ------------------------------------------------------------------ which networks
 
 
-def good(rows: Rows[Row], *, first: First, **wanted: Any) -> list[Network]:
+def good(rows: Rows[Row], *, first: First, wide: bool = False, **wanted: Any) -> list[Network]:
     """The accurate networks on Dyck_{2,4} of the published architecture, by their fields."""
     wanted = {"types": 2, "max_depth": 4, "norm": "feedforward", "first": first, **wanted}
     wanted["layers"] = 2 if first == "standard" else 1
     return [
         row
         for row in rows.of(Network)
-        if row.best >= GOOD and all(getattr(row, name) == wanted[name] for name in wanted)
+        if row.best >= GOOD
+        and (row.width in (WIDE_STANDARD, WIDE_MINIMAL)) == wide
+        and all(getattr(row, name) == wanted[name] for name in wanted)
     ]
 
 
@@ -103,7 +106,21 @@ def judge_patterns(rows: Rows[Row]) -> Verdict:
                 shown(f"{label}: the same, sentences", mean([row.sampled for row in found])),
                 shown(f"{label}: share where it is largest", mean([row.top for row in found])),
             ]
+    checks += _wide_networks(good(rows, first="standard", wide=True, data="complete"))
     return decide(*checks, needs=needs)
+
+
+def _wide_networks(found: Sequence[Network]) -> list[Check]:
+    """Those of Figures 2.11a and 2.12a, beside the others."""
+    if len(found) < 2:
+        return []
+    label = f"width {found[0].width}, rate {found[0].learning_rate:g}"
+    stacks = sum(row.likeness > STACK for row in found)
+    return [
+        shown(f"{label}: share of stack-like networks", proportion(stacks, len(found))),
+        shown(f"{label}: mean weight on the innermost", mean([row.likeness for row in found])),
+        shown(f"{label}: variation", variation(found)),
+    ]
 
 
 def _stack_share(found: Sequence[Network], label: str) -> Check:
@@ -143,6 +160,7 @@ def judge_minimal(rows: Rows[Row]) -> Verdict:
     checks += [
         shown(f"{name}: variation", variation(found)) for name, found in kinds.items() if found
     ]
+    checks += _wide_networks(good(rows, first="joint", wide=True, data="complete"))
     return decide(
         *checks,
         needs=[
@@ -212,7 +230,7 @@ def _other_architecture(rows: Rows[Row]) -> list[Check]:
     ]
     return [
         shown(
-            f"{row.first} first layer, {row.data}, positions {row.positions}, "
+            f"{row.first} first layer, {row.data}, positions {row.positions}, width {row.width}, "
             f"rate {row.learning_rate:g}: last layer on the same sentences",
             variation_over_networks(np.array(row.apart)),
         )

@@ -19,6 +19,7 @@ class Setting(NamedTuple):
     positions: Positions
     norm: Norm
     learning_rate: float
+    width: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class Network:
     top: float
     sharpness: float
     pattern: Matrix
+    width: int = 50
 
     @property
     def setting(self) -> Setting:
@@ -108,6 +110,7 @@ class Sentences:
     by_sentence: tuple[float, ...]
     random: float
     least: float
+    width: int = 50
 
     @property
     def setting(self) -> Setting:

@@ -15,7 +15,11 @@ from triptych.core.randomness import TorchRng
 from triptych.structures.brackets.dyck import Dyck
 from triptych.studies.api.study import Bench, Scale, Settings, Study
 from triptych.studies.brackets.bracket_attention.figures import FIGURES
-from triptych.studies.brackets.bracket_attention.judge import CLAIMS
+from triptych.studies.brackets.bracket_attention.judge import (
+    CLAIMS,
+    WIDE_MINIMAL,
+    WIDE_STANDARD,
+)
 from triptych.studies.brackets.bracket_attention.rows import (
     Network,
     Row,
@@ -43,6 +47,7 @@ class BracketAttention(Settings):
     steps           on whole strings, with a standard first layer;  prefix_steps: on prefixes
     minimal_steps   of networks with a minimal first layer;  table_steps: of Table 2.6
     table           k, D, layers of the rows of Table 2.6
+    wide            whether networks of width 200 and 500 are trained, too: Figures 2.11a and 2.12a
     """
 
     seeds: int = 16
@@ -57,12 +62,14 @@ class BracketAttention(Settings):
     tested: int = 500
     sentences: int = 40
     table: tuple[tuple[int, int, int], ...] = ((2, 4, 2), (2, 4, 3))
+    wide: bool = False
 
 
-def settings_of(table: Iterable[tuple[int, int, int]]) -> list[Setting]:
+def settings_of(settings: BracketAttention) -> list[Setting]:
     """Those of the figures, of the variation, and of the table."""
-    minimal = Setting(2, 4, "complete", "joint", 1, "none", "feedforward", 1e-2)
-    standard = Setting(2, 4, "complete", "standard", 2, "none", "feedforward", 3e-3)
+    width = settings.width
+    minimal = Setting(2, 4, "complete", "joint", 1, "none", "feedforward", 1e-2, width)
+    standard = Setting(2, 4, "complete", "standard", 2, "none", "feedforward", 3e-3, width)
     found = [
         minimal,
         minimal._replace(learning_rate=3e-3),
@@ -74,8 +81,13 @@ def settings_of(table: Iterable[tuple[int, int, int]]) -> list[Setting]:
         found += [standard._replace(data=data, positions=p) for p in ("none", "linear")]
     found += [
         standard._replace(types=k, max_depth=depth, layers=layers, norm="kept")
-        for k, depth, layers in table
+        for k, depth, layers in settings.table
     ]
+    if settings.wide:
+        found += [
+            standard._replace(width=WIDE_STANDARD, learning_rate=3e-4),
+            minimal._replace(width=WIDE_MINIMAL),
+        ]
     return found
 
 
@@ -84,7 +96,6 @@ def units(settings: BracketAttention) -> Sequence[TrainNetworks]:
     return [
         TrainNetworks(
             **setting._asdict(),
-            width=settings.width,
             steps=steps_of(setting, settings),
             batch=settings.batch,
             strings=settings.strings,
@@ -93,7 +104,7 @@ def units(settings: BracketAttention) -> Sequence[TrainNetworks]:
             sentences=settings.sentences,
             seed=FIRST_SEED + first,
         )
-        for setting in settings_of(settings.table)
+        for setting in settings_of(settings)
         for first in range(0, settings.seeds, settings.together)
     ]
 
@@ -185,6 +196,7 @@ STUDY = Study(
             batch=100,
             tested=2000,
             table=tuple((k, d, layers) for k in (2, 3) for d in (4, 8) for layers in (2, 3)),
+            wide=True,
         ),
     },
     units=units,
