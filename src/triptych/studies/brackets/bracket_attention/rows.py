@@ -48,6 +48,23 @@ class TrainNetworks(Unit):
 
 
 @dataclass(frozen=True)
+class TrainDuration(Unit):
+    """Networks of two standard layers without positions, trained at once for a number of steps.
+
+    The learning rate falls to 0 at the last step, so that other numbers of steps are other runs.
+    """
+
+    data: Data
+    learning_rate: float
+    width: int
+    steps: int
+    batch: int
+    strings: int
+    members: int
+    tested: int
+
+
+@dataclass(frozen=True)
 class Network:
     """One trained network.
 
@@ -117,7 +134,22 @@ class Sentences:
         return setting_of(self)
 
 
-Row = Network | Sentences
+@dataclass(frozen=True)
+class Duration:
+    """One network of `TrainDuration`; the fields are as in `Network`."""
+
+    seed: int
+    data: Data
+    learning_rate: float
+    steps: int
+    batch: int
+    best: float
+    likeness: float
+    sharpness: float
+    pattern: Matrix
+
+
+Row = Network | Sentences | Duration
 
 
 def setting_of(of: TrainNetworks | Network | Sentences) -> Setting:

@@ -21,20 +21,22 @@ from triptych.studies.brackets.bracket_attention.judge import (
     WIDE_STANDARD,
 )
 from triptych.studies.brackets.bracket_attention.rows import (
+    Duration,
     Network,
     Row,
     Sentences,
     Setting,
+    TrainDuration,
     TrainNetworks,
     setting_of,
 )
 from triptych.studies.brackets.shared.measures import accuracy, patterns, stack_readings
-from triptych.studies.brackets.shared.networks import Architecture, Language, Q, trained
+from triptych.studies.brackets.shared.networks import Architecture, Data, Language, Q, trained
+from triptych.studies.brackets.shared.pictures import WORD
 from triptych.studies.brackets.shared.spread import Matrix
 from triptych.theory.brackets.patterns import random_variation, stack_likeness
 from triptych.training.step import Recipe
 
-WORD = "[[[[]]]](((())))"
 SENTENCE = 19  # brackets of a sentence of Table 2.6
 FIRST_SEED = 200  # 0 to 3 chose the steps; after a look at 100 to 111 their number was raised
 
@@ -47,6 +49,7 @@ class BracketAttention(Settings):
     steps           on whole strings, with a standard first layer;  prefix_steps: on prefixes
     minimal_steps   of networks with a minimal first layer;  table_steps: of Table 2.6
     table           k, D, layers of the rows of Table 2.6
+    durations       other numbers of steps on whole strings and prefixes, without positions
     wide            whether networks of width 200 and 500 are trained, too: Figures 2.11a and 2.12a
     """
 
@@ -63,6 +66,7 @@ class BracketAttention(Settings):
     sentences: int = 40
     table: tuple[tuple[int, int, int], ...] = ((2, 4, 2), (2, 4, 3))
     wide: bool = False
+    durations: tuple[int, ...] = ()
 
 
 def settings_of(settings: BracketAttention) -> list[Setting]:
@@ -91,8 +95,34 @@ def settings_of(settings: BracketAttention) -> list[Setting]:
     return found
 
 
-def units(settings: BracketAttention) -> Sequence[TrainNetworks]:
+AnyUnit = TrainNetworks | TrainDuration
+
+
+def units(settings: BracketAttention) -> Sequence[AnyUnit]:
     """One for each setting and group of networks that are trained at once."""
+    return [*_of_settings(settings), *_of_durations(settings)]
+
+
+def _of_durations(settings: BracketAttention) -> list[TrainDuration]:
+    kinds: tuple[Data, ...] = ("complete", "prefixes")
+    return [
+        TrainDuration(
+            data=data,
+            learning_rate=3e-3,
+            width=settings.width,
+            steps=steps,
+            batch=settings.batch,
+            strings=settings.strings,
+            members=settings.seeds,
+            tested=settings.tested,
+            seed=FIRST_SEED,
+        )
+        for data in kinds
+        for steps in settings.durations
+    ]
+
+
+def _of_settings(settings: BracketAttention) -> list[TrainNetworks]:
     return [
         TrainNetworks(
             **setting._asdict(),
@@ -117,8 +147,40 @@ def steps_of(setting: Setting, settings: BracketAttention) -> int:
     return settings.steps if setting.data == "complete" else settings.prefix_steps
 
 
-def run(unit: TrainNetworks, bench: Bench) -> Iterable[Row]:
+def run(unit: AnyUnit, bench: Bench) -> Iterable[Row]:
     """Train, and look at the attention."""
+    if isinstance(unit, TrainDuration):
+        yield from _durations(unit, bench)
+    else:
+        yield from _networks(unit, bench)
+
+
+def _durations(unit: TrainDuration, bench: Bench) -> Iterable[Duration]:
+    language = Language(2, 4, unit.data)
+    recipe = Recipe(unit.steps, unit.batch, learning_rate=unit.learning_rate, decay="cosine")
+    seeds = range(unit.seed, unit.seed + unit.members)
+    architecture = Architecture("standard", 2, width=unit.width)
+    models = trained(
+        language, architecture, recipe, seeds, strings=unit.strings, device=bench.device
+    )
+    strings = language.law().sample(unit.tested, TorchRng(10_000)).to(bench.device)
+    word = Dyck.prefixes(2, 4, SENTENCE, q=Q).tokens(WORD)
+    for seed, model in zip(seeds, models, strict=True):
+        last = patterns(model, word.to(bench.device))[-1][0].double().cpu()
+        yield Duration(
+            seed=seed,
+            data=unit.data,
+            learning_rate=unit.learning_rate,
+            steps=unit.steps,
+            batch=unit.batch,
+            best=accuracy(model, strings, language).best,
+            likeness=stack_likeness(last, word[0], 2),
+            sharpness=float(last.square().sum()),
+            pattern=rounded(last),
+        )
+
+
+def _networks(unit: TrainNetworks, bench: Bench) -> Iterable[Network | Sentences]:
     language = Language(unit.types, unit.max_depth, unit.data)
     architecture = Architecture(unit.first, unit.layers, unit.positions, unit.norm, unit.width)
     recipe = Recipe(unit.steps, unit.batch, learning_rate=unit.learning_rate, decay="cosine")
@@ -184,6 +246,7 @@ STUDY = Study(
             tested=10,
             sentences=3,
             table=((2, 4, 2), (3, 4, 3)),
+            durations=(1,),
         ),
         Scale.LAPTOP: BracketAttention(),
         Scale.PAPER: BracketAttention(
@@ -197,11 +260,13 @@ STUDY = Study(
             tested=2000,
             table=tuple((k, d, layers) for k in (2, 3) for d in (4, 8) for layers in (2, 3)),
             wide=True,
+            durations=(90, 180, 360, 720, 2880),
         ),
     },
     units=units,
     run=run,
-    rows=(Network, Sentences),
+    rows=(Network, Sentences, Duration),
     claims=CLAIMS,
     figures=FIGURES,
+    same_rows_as=["183f2224a1d3"],
 )
