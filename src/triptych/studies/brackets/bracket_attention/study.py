@@ -38,7 +38,7 @@ from triptych.theory.brackets.patterns import random_variation, stack_likeness
 from triptych.training.step import Recipe
 
 SENTENCE = 19  # brackets of a sentence of Table 2.6
-FIRST_SEED = 200  # 0 to 3 chose the steps; after a look at 100 to 111 their number was raised
+FIRST_SEED = 200  # 0 to 5 chose the steps of laptop scale; judges were tried on 100 to 115
 
 
 @dataclass(frozen=True)
@@ -53,20 +53,20 @@ class BracketAttention(Settings):
     wide            whether networks of width 200 and 500 are trained, too: Figures 2.11a and 2.12a
     """
 
-    seeds: int = 16
+    seeds: int = 12
     together: int = 12
-    steps: int = 700
-    prefix_steps: int = 1100
-    minimal_steps: int = 240
-    table_steps: int = 600
-    batch: int = 16
+    steps: int = 1000
+    prefix_steps: int = 1300
+    minimal_steps: int = 400
+    table_steps: int = 1000
+    batch: int = 8
     width: int = 50
     strings: int = 3572
     tested: int = 500
     sentences: int = 40
     table: tuple[tuple[int, int, int], ...] = ((2, 4, 2), (2, 4, 3))
     wide: bool = False
-    durations: tuple[int, ...] = ()
+    durations: tuple[int, ...] = (250,)
 
 
 def settings_of(settings: BracketAttention) -> list[Setting]:
