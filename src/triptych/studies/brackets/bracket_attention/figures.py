@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from triptych.core.estimates import Estimate, mean
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Kind, Number, Panel, Series
 from triptych.studies.api.study import Rows
 from triptych.studies.brackets.bracket_attention.judge import (
     PUBLISHED,
@@ -81,7 +81,7 @@ def minimal_figure(rows: Rows[Row]) -> Figure:
     )
 
 
-def _estimates(label: str, kind: Kind, x: Sequence[float], found: Sequence[Estimate]) -> Series:
+def _estimates(label: str, kind: Kind, x: Sequence[Number], found: Sequence[Estimate]) -> Series:
     return Series(
         label,
         kind,

@@ -55,10 +55,10 @@ class BracketAttention(Settings):
 
     seeds: int = 12
     together: int = 12
-    steps: int = 1000
-    prefix_steps: int = 1300
+    steps: int = 1400
+    prefix_steps: int = 1500
     minimal_steps: int = 400
-    table_steps: int = 1000
+    table_steps: int = 1100
     batch: int = 8
     width: int = 50
     strings: int = 3572
