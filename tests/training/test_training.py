@@ -17,10 +17,19 @@ from triptych.models.transformer import Transformer
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.parse import minimal_first_layer
 from triptych.structures.hidden_markov.hmm import HMM
+from triptych.training.corpus import Corpus
 from triptych.training.ensembles import Contrast, fit_ensemble
 from triptych.training.gap import measure
 from triptych.training.loop import fit, gap_meter
-from triptych.training.objectives import Prediction, loss, masked, next_token, positions
+from triptych.training.objectives import (
+    Prediction,
+    RowByRow,
+    loss,
+    masked,
+    member_losses,
+    next_token,
+    positions,
+)
 from triptych.training.step import Recipe
 
 TRUTH = HMM.random(3, 3, 5, seed=0)
@@ -361,6 +370,44 @@ def test_an_ensemble_is_its_members_one_by_one(optimiser):
         assert histories[seed].losses == pytest.approx(history.losses, rel=1e-6)
         for a, b in zip(together[seed].net.parameters(), model.net.parameters(), strict=True):
             torch.testing.assert_close(a, b, atol=1e-7, rtol=1e-5)
+
+
+def test_members_draw_from_a_corpus_what_each_would_alone():
+    corpus = Corpus(torch.arange(60).reshape(20, 3))
+    together = corpus.sample_each(4, [TorchRng(5), TorchRng(6)])
+    assert together.tolist() == [corpus.sample(4, TorchRng(seed)).tolist() for seed in (5, 6)]
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "squared"])
+@pytest.mark.parametrize("truth", [None, TRUTH])
+def test_losses_of_members_are_their_own(name, truth):
+    """Bit for bit, with another number of scored positions for each, and none for the last."""
+    tokens = TRUTH.sample(6, TorchRng(0))
+    logits = torch.randn((3, 2, 5, 3), generator=torch.Generator().manual_seed(0))
+    every = next_token(truth)(tokens, TorchRng(0))
+    scored = torch.arange(30).reshape(6, 5) % 4 < torch.tensor([1, 1, 3, 3, 0, 0])[:, None]
+    every = every._replace(scored=scored)
+    found = member_losses(logits, every, name)
+    for member in range(3):
+        own = slice(2 * member, 2 * member + 2)
+        parts = [None if part is None else part[own] for part in every]
+        assert found[member] == loss(logits[member], Prediction(*parts), name)
+    assert found[2] == 0
+
+
+def test_an_ensemble_on_a_corpus_is_its_members_one_by_one():
+    """All draws at once, member by member, and by `fit`: the same weights."""
+    recipe = Recipe(steps=6, batch=8, learning_rate=0.01)
+    corpus = Corpus.draw(TRUTH, 30, TorchRng(1), chunk=5)
+    nets = [[causal(seed, dtype=torch.float64, bias=False) for seed in range(3)] for _ in range(3)]
+    assert isinstance(next_token(), RowByRow)
+    fit_ensemble(nets[0], corpus, next_token(), recipe, [0, 1, 2])
+    fit_ensemble(nets[1], corpus, lambda x, rng: next_token()(x, rng), recipe, [0, 1, 2])
+    for seed, model in enumerate(nets[2]):
+        fit(model, corpus.sample, next_token(), recipe, seed)
+        for a, b, c in zip(*(models[seed].net.parameters() for models in nets), strict=True):
+            assert torch.equal(a, b)
+            torch.testing.assert_close(a, c, atol=1e-7, rtol=1e-5)
 
 
 def test_a_contrast_is_part_of_the_loss():

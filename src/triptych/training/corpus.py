@@ -1,5 +1,6 @@
 """A corpus drawn once, in place of fresh sequences: what training on finite data sees."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -8,7 +9,15 @@ from torch import Tensor
 
 from triptych.core.protocols import Structure
 from triptych.core.randomness import RngLike, TorchRng, as_rng
-from triptych.core.validation import Count, UserError, as_device, as_integers, as_size, check_can
+from triptych.core.validation import (
+    Count,
+    UserError,
+    as_device,
+    as_integers,
+    as_list,
+    as_size,
+    check_can,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +58,17 @@ class Corpus:
         """n chunks, uniform with replacement."""
         n = as_size("n", n, at_least=0)
         check_can("rng", rng, "generator")
+        return self.chunks[self._rows(n, rng)].long()
+
+    def sample_each(self, n: Count, rngs: Sequence[TorchRng]) -> Int[Tensor, "rngs n length"]:
+        """n chunks for every rng, those that `sample` would give."""
+        n, rngs = as_size("n", n, at_least=0), as_list("rngs", rngs, "TorchRngs")
+        for rng in rngs:
+            check_can("rng", rng, "generator")
+        return self.chunks[torch.stack([self._rows(n, rng) for rng in rngs])].long()
+
+    def _rows(self, n: int, rng: TorchRng) -> Int[Tensor, " n"]:
         rows = torch.randint(
             len(self.chunks), (n,), generator=rng.generator, device=rng.generator.device
         )
-        return self.chunks[rows.to(self.chunks.device)].long()
+        return rows.to(self.chunks.device)

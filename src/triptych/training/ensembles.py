@@ -16,8 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
+from triptych.training.corpus import Corpus
 from triptych.training.loop import History, Sampler, Trainable
-from triptych.training.objectives import Objective, loss
+from triptych.training.objectives import Objective, Prediction, RowByRow, member_losses
 from triptych.training.step import Descent, Recipe, descend
 
 
@@ -49,7 +50,7 @@ class _Wrapped(nn.Module):
 
 def fit_ensemble(
     models: Sequence[Trainable],
-    sample: Sampler,
+    sample: Sampler | Corpus,
     objective: Objective,
     recipe: Recipe,
     rngs: Sequence[TorchRng | int],
@@ -58,7 +59,8 @@ def fit_ensemble(
 ) -> list[History]:
     """Train all models at once, in place; member i draws its data from rngs[i], as `fit` would.
 
-    With a `contrast`, its penalty is a part of every loss.
+    With a `contrast`, its penalty is a part of every loss. On a GPU, draw from a `Corpus` with an
+    objective that is `RowByRow`: then a step asks for the data of all members at once.
 
     Adafactor (whose step mixes entries of a matrix), compilation, checkpoints and the meter are
     for `fit` alone.
@@ -88,16 +90,16 @@ def fit_ensemble(
             return vmap(logits_of, randomness="error")(weights, buffers, seen)
 
     def loss_at(step: int) -> Float[Tensor, " members"]:
-        predictions = [objective(sample(recipe.batch, rng), rng) for rng in streams]
-        seen = torch.stack([prediction.seen for prediction in predictions])
+        predictions = _predictions(sample, objective, recipe.batch, streams)
+        seen = predictions.seen.unflatten(0, (len(models), recipe.batch))
         logits = all_logits(seen)
-        values = [loss(logits[i], p, recipe.loss) for i, p in enumerate(predictions)]
+        values = member_losses(logits, predictions, recipe.loss)
         if contrast is None:
-            return torch.stack(values)
+            return values
         before = contrast.before(step).to(seen.device)
         longer = torch.cat([before.expand(*seen.shape[:2], -1), seen], -1)
         apart = all_logits(longer)[:, :, len(before) :] - logits
-        return torch.stack(values) + contrast.weight * apart.square().flatten(1).mean(1)
+        return values + contrast.weight * apart.square().flatten(1).mean(1)
 
     descent = Descent(recipe, parameters, members=len(models))
     descend(descent, loss_at)
@@ -106,3 +108,17 @@ def fit_ensemble(
             for member, module in enumerate(wrapped):
                 module.get_parameter(name).copy_(value[member])
     return [History(losses=[step[i] for step in descent.losses]) for i in range(len(models))]
+
+
+def _predictions(
+    sample: Sampler | Corpus, objective: Objective, batch: int, streams: Sequence[TorchRng]
+) -> Prediction:
+    """What all members predict in a step, their rows one after the other."""
+    if isinstance(sample, Corpus) and isinstance(objective, RowByRow):
+        return objective.prepare(sample.sample_each(batch, streams).flatten(0, 1))
+    draw = sample.sample if isinstance(sample, Corpus) else sample
+    seen, tokens, scored, laws = zip(
+        *(objective(draw(batch, rng), rng) for rng in streams), strict=True
+    )
+    law = None if laws[0] is None else torch.cat(laws)
+    return Prediction(torch.cat(seen), torch.cat(tokens), torch.cat(scored), law)

@@ -10,6 +10,7 @@ exact conditional law in its place: the expected gradient is the same and the va
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
@@ -40,14 +41,27 @@ class Prediction(NamedTuple):
 Objective = Callable[[Int[Tensor, "batch length"], Rng], Prediction]
 
 
+@dataclass(frozen=True)
+class RowByRow:
+    """An objective that draws nothing and reads every row alone.
+
+    So an ensemble asks it once for the rows of all members.
+    """
+
+    prepare: Callable[[Int[Tensor, "batch length"]], Prediction]
+
+    def __call__(self, tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+        return self.prepare(tokens)
+
+
 def next_token(truth: NextToken | None = None) -> Objective:
     """Predict every token from those before it."""
 
-    def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+    def prepare(tokens: Int[Tensor, "batch length"]) -> Prediction:
         law = None if truth is None else every_next_token_log_probs(truth, tokens)
         return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), law)
 
-    return prepare
+    return RowByRow(prepare)
 
 
 def masked(
@@ -110,7 +124,27 @@ def loss(
     cross_entropy   -Σ_w target(w) log softmax(logits)(w), in nats
     squared         Σ_w (logits(w) - target(w))² [li, (2.3)]
     """
-    tokens, scored, law = prediction.tokens, prediction.scored, prediction.law
+    each = _at_each_position(logits, prediction, name)
+    weight = prediction.scored.to(each.dtype)
+    return (each * weight).sum() / weight.sum().clamp(min=1.0)
+
+
+def member_losses(
+    logits: Float[Tensor, "members batch length vocab"],
+    predictions: Prediction,
+    name: LossName = "cross_entropy",
+) -> Float[Tensor, " members"]:
+    """The `loss` of every member; `predictions` holds the rows of member 0, then of member 1, …"""
+    each = _at_each_position(logits.flatten(0, 1), predictions, name)
+    weight = predictions.scored.to(each.dtype)
+    total, count = (values.reshape(len(logits), -1).sum(1) for values in (each * weight, weight))
+    return total / count.clamp(min=1.0)
+
+
+def _at_each_position(
+    logits: Float[Tensor, "batch length vocab"], prediction: Prediction, name: LossName
+) -> Float[Tensor, "batch length"]:
+    tokens, law = prediction.tokens, prediction.law
     if name == "cross_entropy":
         log_probs = F.log_softmax(logits.float() if logits.dtype == torch.bfloat16 else logits, -1)
         if law is None:
@@ -127,5 +161,4 @@ def loss(
             each = (logits - p).square().sum(-1) + 1 - p.square().sum(-1)
     else:
         raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
-    weight = scored.to(each.dtype)
-    return (each * weight).sum() / weight.sum().clamp(min=1.0)
+    return each

@@ -9,12 +9,20 @@ import torch
 
 from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
+from triptych.lab.running.workbench import WorkBench
 from triptych.models.constructions.balanced import balanced
 from triptych.models.constructions.brackets import kinds
-from triptych.studies.api.study import Scale
+from triptych.studies.api.study import Rows, Scale
 from triptych.studies.brackets import bracket_copying
+from triptych.studies.brackets.bracket_attention import figures as attention_figures
 from triptych.studies.brackets.bracket_attention import judge as attention_judge
 from triptych.studies.brackets.bracket_attention import study as attention_study
+from triptych.studies.brackets.bracket_attention.rows import (
+    Duration,
+    Network,
+    TrainDuration,
+    TrainNetworks,
+)
 from triptych.studies.brackets.bracket_length.judge import correlation
 from triptych.studies.brackets.shared.contrasts import before, nested_pairs, nests_with_a_pair
 from triptych.studies.brackets.shared.measures import (
@@ -32,6 +40,7 @@ from triptych.studies.brackets.shared.networks import (
     token_kinds,
     trained,
 )
+from triptych.studies.brackets.shared.pictures import picture_of_a_stack
 from triptych.studies.brackets.shared.spread import (
     distances,
     farther_from_others,
@@ -234,10 +243,67 @@ def test_a_wide_interval_decides_no_number():
 def test_units_are_groups_of_networks():
     settings = attention_study.BracketAttention(seeds=16, together=12, table=())
     units = attention_study.units(settings)
-    assert [(unit.seed, unit.members) for unit in units[:2]] == [(100, 12), (112, 4)]
+    assert [(unit.seed, unit.members) for unit in units[:2]] == [(200, 12), (212, 4)]
     paper = attention_study.STUDY.settings[Scale.PAPER]
     assert {unit.members for unit in attention_study.units(paper)} == {40}
     assert len(attention_judge.TABLE) == len(paper.table) == 8
+    assert {unit.width for unit in attention_study.units(paper)} == {50, 200, 500}
+
+
+def test_wide_networks_stand_beside_and_decide_nothing():
+    claim = attention_study.STUDY.claims[0]
+    wide = [replace(row, width=200, learning_rate=3e-4, likeness=0.9) for row in claim.held_by]
+    verdict = claim.verdict([*claim.held_by, *wide])
+    assert verdict.outcome is Status.HOLDS
+    (share,) = [
+        c
+        for c in verdict.checks
+        if c.sentence == "width 200, rate 0.0003: share of stack-like networks"
+    ]
+    assert share.value == 1.0
+
+
+def test_durations_stand_beside_and_decide_nothing():
+    """Patterns at ± 1 for whole strings: 12 networks have the variation 2 · 12/11 · 1."""
+    claim = next(c for c in attention_study.STUDY.claims if c.id == "li.variation")
+    sides = [((1.0,),), ((-1.0,),)]
+    few = [Duration(i, "complete", 3e-3, 90, 100, 0.9, 0.1, 4.0, sides[i % 2]) for i in range(12)]
+    assert "90 steps" not in str(claim.verdict(claim.held_by).checks)
+    verdict = claim.verdict([*claim.held_by, *few])
+    assert verdict.outcome is claim.verdict(claim.held_by).outcome
+    found = {check.sentence: check.value for check in verdict.checks}
+    assert found["whole strings, no positions, 90 steps: variation"] == pytest.approx(24 / 11)
+    # Those of the settings stand in the same list.
+    assert found["whole strings, no positions, 600 steps: variation"] == pytest.approx(2.27)
+    figure = attention_figures.duration_figure(Rows([*claim.held_by, *few]))
+    assert [series.label for series in figure.panels[0].series] == ["whole strings"]
+    assert figure.panels[0].series[0].x == (90, 600)
+
+
+def test_a_duration_is_a_setting_with_other_steps(unchecked_shapes, tmp_path):
+    """The same networks as those of the setting with as many steps."""
+    smoke = replace(attention_study.STUDY.settings[Scale.SMOKE], durations=(2,), table=())
+    units = attention_study.units(smoke)
+    bench = WorkBench(0, "cpu", tmp_path)
+    (wanted,) = [u for u in units if (u.data, u.steps) == ("complete", 2) and is_plain(u)]
+    (same,) = [u for u in units if isinstance(u, TrainDuration) and u.data == "complete"]
+    networks = [row for row in attention_study.run(wanted, bench) if isinstance(row, Network)]
+    found = list(attention_study.run(same, bench))
+    assert [row.pattern for row in found] == [row.pattern for row in networks]
+    assert [row.best for row in found] == [row.best for row in networks]
+
+
+def is_plain(unit):
+    standard = isinstance(unit, TrainNetworks) and unit.first == "standard"
+    return standard and unit.positions == "none"
+
+
+def test_a_picture_of_a_stack_by_hand():
+    """The bracket after [[[[ closes the fourth, so that the third is innermost: position 3."""
+    picture = picture_of_a_stack()
+    assert picture.values[5].index(1.0) == 3
+    assert picture.names[:6] == ["▸", "[", "[", "[", "[", "]"]
+    assert all(sum(row) == 1 for row in picture.values)
 
 
 # ------------------------------------------------------------------ copying

@@ -376,10 +376,11 @@ def _heatmap(canvas: Canvas, axes: Axes, heatmap: Heatmap) -> None:
             continue
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
         axis.set_major_formatter(FuncFormatter(_tick))
-    if heatmap.names:
+    longest = max(map(len, heatmap.names), default=0)
+    if longest > 1:  # names of columns stand upright; a single letter fits as it is
         axes.tick_params(axis="x", labelrotation=90)
     rows, columns = values.shape
-    longest = 6.4 * max(map(len, heatmap.names), default=0)  # names of columns stand upright
+    longest *= 6.4
     width = WIDTH - 120 - longest / 2  # room for labels on the left, the colour bar on the right
     height = width * rows / columns
     if height > 260 and rows < 3 * columns:  # keep cells square

@@ -17,21 +17,21 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.estimates import Estimate, mean, proportion
-from triptych.core.randomness import Rng, TorchRng
+from triptych.core.randomness import TorchRng
 from triptych.models.transformer import Shape, Transformer
 from triptych.studies.api.decide import Check, Verdict, at_least, below, decide, shown
-from triptych.studies.api.figures import Figure, Heatmap
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.brackets.shared.networks import DATA_SEED, Language
+from triptych.studies.brackets.shared.pictures import WORD, picture
 from triptych.studies.brackets.shared.spread import Matrix
 from triptych.training.corpus import Corpus
 from triptych.training.ensembles import fit_ensemble
-from triptych.training.objectives import Prediction
+from triptych.training.objectives import Prediction, RowByRow
 from triptych.training.step import Recipe
 
 TYPES, MAX_DEPTH = 2, 4
 LENGTH = 28
-WORD = "[[[[]]]](((())))"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Copier:
         return self.net(seen)
 
 
-def copying(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+def copying(tokens: Int[Tensor, "batch length"]) -> Prediction:
     """Predict every token from the string that has it."""
     return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), None)
 
@@ -133,7 +133,7 @@ def run(unit: TrainCopying, bench: Bench) -> Iterable[Copying]:
     models = [Copier(Transformer(shape, seed=seed, device=bench.device)) for seed in seeds]
     recipe = Recipe(unit.steps, unit.batch, learning_rate=unit.learning_rate, decay="cosine")
     streams = [TorchRng(seed, bench.device) for seed in seeds]
-    fit_ensemble(models, corpus.sample, copying, recipe, streams)
+    fit_ensemble(models, corpus, RowByRow(copying), recipe, streams)
     tokens = law.sample(unit.tested, TorchRng(10_000)).to(bench.device)
     word = law.tokens(WORD).to(bench.device)
     for seed, model in zip(seeds, models, strict=True):
@@ -206,7 +206,7 @@ def good(rows: Rows[Copying], layers: int) -> list[Copying]:
 
 
 def looks_meaningful(row: Copying) -> bool:
-    return max([*row.closing, *row.one_kind]) > LOOKS
+    return looks(row) > LOOKS
 
 
 def judge_copying(rows: Rows[Copying]) -> Verdict:
@@ -233,6 +233,13 @@ def judge_copying(rows: Rows[Copying]) -> Verdict:
                     lost([row.accuracy - row.swapped for row in found]),
                 )
             )
+            unhurt = sum(row.accuracy - row.uniform < UNCHANGED for row in found)
+            checks.append(
+                shown(
+                    f"{label}: share of these that lose less than {UNCHANGED:g}",
+                    proportion(unhurt, len(found)),
+                )
+            )
         if every:
             share = proportion(len(found), len(every))
             checks.append(shown(f"{label}: share with attention that looks meaningful", share))
@@ -246,26 +253,54 @@ def lost(values: Sequence[float]) -> Estimate:
     return mean(values) if len(values) > 1 else Estimate(values[0], values[0], values[0], 1)
 
 
+def looks(row: Copying) -> float:
+    """The largest ratio of a layer: how much its attention is about some kind of bracket."""
+    return max([*row.closing, *row.one_kind])
+
+
 def copying_figure(rows: Rows[Copying]) -> Figure:
-    """The patterns of the network with four layers that look most meaningful."""
-    found = sorted(good(rows, 4), key=lambda row: -max([*row.closing, *row.one_kind]))
+    """Four layers that look meaningful, and what the attention of all networks is worth."""
+    found = sorted(good(rows, 4), key=lambda row: -looks(row))
     maps = [
-        Heatmap(
-            picture,
-            f"layer {layer}: {closing:.2f} times uniform on closing brackets",
-            "position that is attended to",
-            "position",
-            limits=(0.0, 1.0),
-        )
+        picture(pattern, f"layer {layer}: {closing:.2f} × uniform on closing brackets")
         for row in found[:1]
-        for layer, (picture, closing) in enumerate(zip(row.pictures, row.closing, strict=True), 1)
+        for layer, (pattern, closing) in enumerate(zip(row.pictures, row.closing, strict=True), 1)
     ]
+    kinds: tuple[tuple[int, Kind], ...] = ((4, "ours"), (1, "control"))
+    series = [
+        Series(
+            f"{layers} layer" + "s" * (layers > 1),
+            kind,
+            [looks(row) for row in good(rows, layers)],
+            [100 * (row.accuracy - row.uniform) for row in good(rows, layers)],
+            line=False,
+        )
+        for layers, kind in kinds
+        if good(rows, layers)
+    ]
+    caption = "A point is a network that copies as well as the published ones."
+    if found:
+        row = found[0]
+        caption = (
+            f"Heat maps: the network with the most weight on brackets of one kind, on {WORD}. It "
+            f"copies {row.accuracy:.1%} of the brackets, {row.uniform:.1%} with uniform attention, "
+            f"{row.swapped:.1%} with the patterns of another string. Points: every network that "
+            "copies as well as the published ones; the accuracy it loses with uniform attention, "
+            "against the largest weight on a kind of bracket over that of uniform attention."
+        )
     return Figure(
         "bracket_copying",
-        "Attention of a network that copies its input",
-        maps,
-        "Four layers on [[[[]]]](((()))). Of the networks that copy as well as the published "
-        "ones, the one with the most weight on brackets of one kind.",
+        "Attention of networks that copy their input, and what it is worth",
+        [
+            *maps,
+            Panel(
+                series,
+                "largest weight on a kind of bracket, × uniform",
+                "accuracy lost with uniform attention, points",
+                "All networks",
+            ),
+        ],
+        caption,
     )
 
 
@@ -319,4 +354,5 @@ STUDY = Study(
     rows=(Copying,),
     claims=[Claim("li.fig-2.19", judge_copying, REFUTED, HELD)],
     figures=[copying_figure],
+    same_rows_as=["285699997a3c"],
 )

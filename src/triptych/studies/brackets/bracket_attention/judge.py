@@ -23,7 +23,13 @@ from triptych.studies.api.decide import (
     within,
 )
 from triptych.studies.api.study import Claim, Rows
-from triptych.studies.brackets.bracket_attention.rows import Network, Row, Sentences
+from triptych.studies.brackets.bracket_attention.rows import (
+    Duration,
+    Network,
+    Row,
+    Sentences,
+    Setting,
+)
 from triptych.studies.brackets.shared.networks import Data, First, Positions
 from triptych.studies.brackets.shared.spread import (
     distances,
@@ -37,6 +43,8 @@ STACK = 0.5  # a pattern is stack-like when more than half of the weight is wher
 ENOUGH = 10  # networks of a setting
 TOLERANCE = 0.5  # of a published number
 WORD_LENGTH = 16
+WIDE_STANDARD, WIDE_MINIMAL = 200, 500  # of Figures 2.11a and 2.12a; all others have 50
+WIDE = (WIDE_STANDARD, WIDE_MINIMAL)
 RANDOM_SENTENCE = random_variation(20)  # random patterns on 19 brackets and a start token
 
 PUBLISHED: dict[tuple[Data, First, Positions], tuple[str, float]] = {
@@ -64,14 +72,16 @@ TABLE: dict[tuple[int, int, int], tuple[float, ...]] = {
 # ------------------------------------------------------------------ which networks
 
 
-def good(rows: Rows[Row], *, first: First, **wanted: Any) -> list[Network]:
+def good(rows: Rows[Row], *, first: First, wide: bool = False, **wanted: Any) -> list[Network]:
     """The accurate networks on Dyck_{2,4} of the published architecture, by their fields."""
     wanted = {"types": 2, "max_depth": 4, "norm": "feedforward", "first": first, **wanted}
     wanted["layers"] = 2 if first == "standard" else 1
     return [
         row
         for row in rows.of(Network)
-        if row.best >= GOOD and all(getattr(row, name) == wanted[name] for name in wanted)
+        if row.best >= GOOD
+        and (row.width in WIDE) == wide
+        and all(getattr(row, name) == wanted[name] for name in wanted)
     ]
 
 
@@ -81,7 +91,7 @@ def of_variation(rows: Rows[Row], data: Data, first: First, positions: Positions
     return good(rows, first=first, data=data, positions=positions, learning_rate=rate)
 
 
-def variation(networks: Sequence[Network]) -> Estimate:
+def variation(networks: Sequence[Network | Duration]) -> Estimate:
     found = [row.pattern for row in networks]
     return variation_over_networks(distances(found, found) if found else np.zeros((0, 0)))
 
@@ -103,7 +113,21 @@ def judge_patterns(rows: Rows[Row]) -> Verdict:
                 shown(f"{label}: the same, sentences", mean([row.sampled for row in found])),
                 shown(f"{label}: share where it is largest", mean([row.top for row in found])),
             ]
+    checks += _wide_networks(good(rows, first="standard", wide=True, data="complete"))
     return decide(*checks, needs=needs)
+
+
+def _wide_networks(found: Sequence[Network]) -> list[Check]:
+    """Those of Figures 2.11a and 2.12a, beside the others."""
+    if len(found) < 2:
+        return []
+    label = f"width {found[0].width}, rate {found[0].learning_rate:g}"
+    stacks = sum(row.likeness > STACK for row in found)
+    return [
+        shown(f"{label}: share of stack-like networks", proportion(stacks, len(found))),
+        shown(f"{label}: mean weight on the innermost", mean([row.likeness for row in found])),
+        shown(f"{label}: variation", variation(found)),
+    ]
 
 
 def _stack_share(found: Sequence[Network], label: str) -> Check:
@@ -143,6 +167,7 @@ def judge_minimal(rows: Rows[Row]) -> Verdict:
     checks += [
         shown(f"{name}: variation", variation(found)) for name, found in kinds.items() if found
     ]
+    checks += _wide_networks(good(rows, first="joint", wide=True, data="complete"))
     return decide(
         *checks,
         needs=[
@@ -170,7 +195,37 @@ def judge_variation(rows: Rows[Row]) -> Verdict:
             checks.append(within(label, estimate, published, by=TOLERANCE * published))
             sharp = mean([row.sharpness for row in found])
             checks.append(shown(f"{label}: Σ A² of a pattern", sharp))
-    return decide(*checks, needs=needs, measured=measured)
+    return decide(*checks, *_by_duration(rows), needs=needs, measured=measured)
+
+
+def durations(rows: Rows[Row], data: Data) -> dict[int, list[Network | Duration]]:
+    """The networks without positions by their number of steps, those of the settings among them;
+    accurate or not, since few steps are the question."""
+    found: dict[int, list[Network | Duration]] = {}
+    for row in rows.of(Duration):
+        if row.data == data:
+            found.setdefault(row.steps, []).append(row)
+    if found:
+        for row in rows.of(Network):
+            wanted = Setting(2, 4, data, "standard", 2, "none", "feedforward", 3e-3, row.width)
+            if row.setting == wanted and row.width not in WIDE:
+                found.setdefault(row.steps, []).append(row)
+    return dict(sorted(found.items()))
+
+
+def _by_duration(rows: Rows[Row]) -> list[Check]:
+    """How the variation grows with training, as the patterns become sharper."""
+    kinds: tuple[tuple[Data, str], ...] = (("complete", "whole strings"), ("prefixes", "prefixes"))
+    checks = []
+    for data, name in kinds:
+        for steps, found in durations(rows, data).items():
+            label = f"{name}, no positions, {steps} steps"
+            checks += [
+                shown(f"{label}: variation", variation(found)),
+                shown(f"{label}: Σ A² of a pattern", mean([row.sharpness for row in found])),
+                shown(f"{label}: accuracy", mean([row.best for row in found])),
+            ]
+    return checks
 
 
 # ------------------------------------------------------------------ Table 2.6
@@ -212,7 +267,7 @@ def _other_architecture(rows: Rows[Row]) -> list[Check]:
     ]
     return [
         shown(
-            f"{row.first} first layer, {row.data}, positions {row.positions}, "
+            f"{row.first} first layer, {row.data}, positions {row.positions}, width {row.width}, "
             f"rate {row.learning_rate:g}: last layer on the same sentences",
             variation_over_networks(np.array(row.apart)),
         )

@@ -19,6 +19,7 @@ class Setting(NamedTuple):
     positions: Positions
     norm: Norm
     learning_rate: float
+    width: int
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,23 @@ class TrainNetworks(Unit):
     members: int
     tested: int
     sentences: int
+
+
+@dataclass(frozen=True)
+class TrainDuration(Unit):
+    """Networks of two standard layers without positions, trained at once for a number of steps.
+
+    The learning rate falls to 0 at the last step, so that other numbers of steps are other runs.
+    """
+
+    data: Data
+    learning_rate: float
+    width: int
+    steps: int
+    batch: int
+    strings: int
+    members: int
+    tested: int
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,7 @@ class Network:
     top: float
     sharpness: float
     pattern: Matrix
+    width: int = 50
 
     @property
     def setting(self) -> Setting:
@@ -108,13 +127,29 @@ class Sentences:
     by_sentence: tuple[float, ...]
     random: float
     least: float
+    width: int = 50
 
     @property
     def setting(self) -> Setting:
         return setting_of(self)
 
 
-Row = Network | Sentences
+@dataclass(frozen=True)
+class Duration:
+    """One network of `TrainDuration`; the fields are as in `Network`."""
+
+    seed: int
+    data: Data
+    learning_rate: float
+    steps: int
+    batch: int
+    best: float
+    likeness: float
+    sharpness: float
+    pattern: Matrix
+
+
+Row = Network | Sentences | Duration
 
 
 def setting_of(of: TrainNetworks | Network | Sentences) -> Setting:

@@ -10,7 +10,7 @@ from triptych.studies.brackets.shared.networks import Data
 LABELS: dict[Penalty, tuple[str, Kind]] = {
     "none": ("standard training", "control"),
     "programmed": ("penalty of the authors' code", "ours"),
-    "printed": ("penalty as printed", "truth"),
+    "printed": ("penalty as printed", "ours"),
 }
 
 

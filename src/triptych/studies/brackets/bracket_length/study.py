@@ -3,7 +3,8 @@
 
 One layer of attention on the minimal first layer (2.55), trained on fewer than 29 brackets and
 asked at 400 to 500. Paper scale is the training of the authors' code (100 strings a step, 10 passes
-over 3572 strings, 40 networks); laptop scale has smaller steps and narrower networks.
+over 3572 strings) with 200 networks, since 40 as published left the correlation open; laptop scale
+has smaller steps and narrower networks.
 """
 
 from collections.abc import Iterable, Sequence
@@ -21,14 +22,17 @@ from triptych.theory.brackets.balance import balance_violation
 from triptych.training.step import Recipe
 
 FIRST_LONG, LAST_LONG = 400, 500
-FIRST_SEED = 100  # smaller ones were used to find out how many steps it takes
 
 
 @dataclass(frozen=True)
 class BracketLength(Settings):
-    """Sizes; `seeds` networks for each kind of data and penalty."""
+    """Sizes; `seeds` networks for each kind of data and penalty.
+
+    first_seed: smaller ones were used to find out how many steps it takes
+    """
 
     seeds: int = 12
+    first_seed: int = 100
     steps: int = 360
     batch: int = 16
     width: int = 20
@@ -56,7 +60,7 @@ def units(settings: BracketLength) -> Sequence[TrainBalance]:
             data=data,
             penalty=penalty,
             members=settings.seeds,
-            seed=FIRST_SEED,
+            seed=settings.first_seed,
         )
         for data, penalty in wanted
     ]
@@ -106,11 +110,14 @@ STUDY = Study(
             seeds=2, steps=2, batch=4, width=18, strings=20, tested=10, long_tested=2
         ),
         Scale.LAPTOP: BracketLength(),
-        Scale.PAPER: BracketLength(seeds=40, batch=100, width=50, tested=2000, long_tested=100),
+        Scale.PAPER: BracketLength(
+            seeds=200, first_seed=1000, batch=100, width=50, tested=2000, long_tested=100
+        ),
     },
     units=units,
     run=run,
     rows=(Balanced,),
     claims=CLAIMS,
     figures=FIGURES,
+    same_rows_as=["a44e97a0dd44"],
 )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from triptych.core.estimates import mean
 from triptych.studies.api.decide import (
     EXACT,
     Check,
@@ -21,6 +22,7 @@ from triptych.studies.brackets.bracket_theory.rows import (
     Approximated,
     Decayed,
     Row,
+    TrainedConstant,
 )
 
 GROWS = 0.9  # of proportional growth: leaks that also add to P grow a little less
@@ -58,6 +60,7 @@ def judge_approximate(rows: Rows[Row]) -> Verdict:
             ),
         ),
         *_beside_approximate(found),
+        *_trained([row for row in rows.of(TrainedConstant) if row.decay == 0]),
         needs=[
             at_least("kinds of models", len({(row.near, row.amount) for row in found}), 4),
             at_least("lengths N", len({row.length for row in found}), 4),
@@ -97,6 +100,24 @@ def _beside_approximate(rows: Sequence[Approximated]) -> list[Check]:
         checks.append(
             shown(f"N = {first.length}: log10 of the loss that is asked for", first.log10_bound)
         )
+    return checks
+
+
+def _trained(rows: Sequence[TrainedConstant]) -> list[Check]:
+    """Of networks that were trained: far from the loss that is asked for, so they decide nothing.
+
+    For each λ and N the mean of ‖S‖ N / P, and by how many powers of ten the loss is missed.
+    """
+    groups: dict[tuple[float, int], list[TrainedConstant]] = {}
+    for row in rows:
+        groups.setdefault((row.decay, row.length), []).append(row)
+    checks = []
+    for (decay, length), found in sorted(groups.items()):
+        label = f"trained, λ = {decay:g}, N = {length}"
+        checks += [
+            shown(f"{label}: largest ‖S‖ N / P of a network", mean([r.constant for r in found])),
+            shown(f"{label}: log10 of loss / needed", mean([r.log10_missed for r in found])),
+        ]
     return checks
 
 
@@ -140,6 +161,7 @@ def judge_decay(rows: Rows[Row]) -> Verdict:
             shown(f"log10 of λ_N by the proof, N = {row.length}", row.lambda_needed)
             for row in found[:1]
         ),
+        *_trained([row for row in rows.of(TrainedConstant) if row.decay > 0]),
         needs=[
             at_least("values of λ", len({row.decay for row in found}), 3),
             at_least("unbalanced minimisers", len(leaks), 4),

@@ -86,6 +86,23 @@ class Decay(Unit):
 
 
 @dataclass(frozen=True)
+class TrainConstants(Unit):
+    """Networks with seeds seed, seed + 1, … trained at once on prefixes of `length` tokens.
+
+    decay: λ of the penalty λ/2 ‖θ‖²
+    """
+
+    types: int
+    max_depth: int
+    length: int
+    decay: float
+    members: int
+    steps: int
+    batch: int
+    width: int
+
+
+@dataclass(frozen=True)
 class Prune(Unit):
     """A random transformer pruned to a given one."""
 
@@ -283,6 +300,31 @@ class Decayed:
 
 
 @dataclass(frozen=True)
+class TrainedConstant:
+    """One trained network.
+
+    constant        ‖S‖ N / P, largest over pairs and queries with d ≥ 2;  typical: their mean
+    norm            ‖θ‖²
+    excess          the squared loss over that of the truth, on strings that were drawn
+    lipschitz       γ of the head after the layer norm
+    log10_missed    log10 of the excess over the loss that the theorem asks for
+    """
+
+    seed: int
+    types: int
+    max_depth: int
+    length: int
+    decay: float
+    steps: int
+    constant: float
+    typical: float
+    norm: float
+    excess: float
+    lipschitz: float
+    log10_missed: float
+
+
+@dataclass(frozen=True)
 class Pruned:
     """A pruning and its target.
 
@@ -344,6 +386,7 @@ Row = (
     | Pumped
     | Approximated
     | Decayed
+    | TrainedConstant
     | Pruned
     | Shared
     | Silenced

@@ -1,7 +1,7 @@
 """Which attention can write brackets, and what a pattern or one matrix tells [li, 2.2.2, 2.2.5].
 
-Nothing is trained to speak of: weights are written down by proofs, and their predictions, limits
-and constants are compared with the truth.
+Weights are written down by proofs, and their predictions, limits and constants are compared with
+the truth. Only the constant of Theorem 2.2.2 is also measured on small networks that are trained.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,7 +11,12 @@ from typing import assert_never, get_args
 import torch
 
 from triptych.studies.api.study import Bench, Scale, Settings, Study
-from triptych.studies.brackets.bracket_theory import near_balance, predictions, prunings
+from triptych.studies.brackets.bracket_theory import (
+    near_balance,
+    predictions,
+    prunings,
+    trained_constants,
+)
 from triptych.studies.brackets.bracket_theory.figures import FIGURES
 from triptych.studies.brackets.bracket_theory.judge import CLAIMS
 from triptych.studies.brackets.bracket_theory.rows import (
@@ -38,6 +43,8 @@ from triptych.studies.brackets.bracket_theory.rows import (
     Shared,
     Silenced,
     SilenceHead,
+    TrainConstants,
+    TrainedConstant,
     Weights,
 )
 
@@ -65,6 +72,8 @@ class BracketTheory(Settings):
     decays          λ of weight decay;  steps: of descent
     widths          m of targets;  blocks: random units for one input
     large           m, L, block of single prunings
+    trained_lengths     N of the networks that are trained;  trained_decays: their λ
+    networks        of each N and λ;  network_steps: of their training
     """
 
     seeds: int = 3
@@ -84,6 +93,10 @@ class BracketTheory(Settings):
     blocks: tuple[int, ...] = (8, 16, 24, 32, 48)
     large: tuple[tuple[int, int, int], ...] = ((3, 1, 48), (4, 1, 48), (2, 2, 48))
     shared: tuple[int, ...] = (0, 1, 2, 3)
+    trained_lengths: tuple[int, ...] = (17, 33, 65)
+    trained_decays: tuple[float, ...] = (0.0, 1e-5, 1e-3)
+    networks: int = 12
+    network_steps: int = 300
 
 
 AnyUnit = (
@@ -94,6 +107,7 @@ AnyUnit = (
     | PumpPairs
     | Approximate
     | Decay
+    | TrainConstants
     | Prune
     | Share
     | SilenceHead
@@ -124,6 +138,11 @@ def units(settings: BracketTheory) -> Sequence[AnyUnit]:
         planned += [Approximate(3, 3, 2 * n, near, amount, seed=0) for n in settings.lengths]
     planned += [
         Decay(settings.lengths[0], rate, settings.steps, seed=0) for rate in settings.decays
+    ]
+    planned += [
+        TrainConstants(2, 2, n, rate, settings.networks, settings.network_steps, 8, 20, seed=100)
+        for n in settings.trained_lengths
+        for rate in settings.trained_decays
     ]
     for m in settings.widths:
         planned += [
@@ -157,6 +176,8 @@ def run(unit: AnyUnit, bench: Bench) -> Iterable[Row]:
             yield from near_balance.approximations(unit, generator)
         case Decay():
             yield from near_balance.decayed(unit)
+        case TrainConstants():
+            yield from trained_constants.trained_constants(unit, bench.device)
         case Prune():
             yield from prunings.prunings(unit, generator)
         case Share():
@@ -186,6 +207,10 @@ STUDY = Study(
             blocks=(8, 12, 16),
             large=(),
             shared=(1,),
+            trained_lengths=(17,),
+            trained_decays=(0.0, 1e-3),
+            networks=2,
+            network_steps=2,
         ),
         Scale.LAPTOP: BracketTheory(),
         Scale.PAPER: BracketTheory(
@@ -195,6 +220,10 @@ STUDY = Study(
             widths=(2, 3, 4),
             blocks=(8, 16, 24, 32, 48, 64),
             large=((8, 1, 64), (4, 2, 64)),
+            trained_lengths=(17, 33, 65, 129),
+            trained_decays=(0.0, 1e-6, 1e-5, 1e-4, 1e-3),
+            networks=40,
+            network_steps=1440,
         ),
     },
     units=units,
@@ -207,6 +236,7 @@ STUDY = Study(
         Pumped,
         Approximated,
         Decayed,
+        TrainedConstant,
         Pruned,
         Shared,
         Silenced,

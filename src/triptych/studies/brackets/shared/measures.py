@@ -53,7 +53,7 @@ def accuracy(
 ) -> Accuracy:
     """Of predictions of the tokens number first, first + 1, …"""
     types = language.types
-    wanted = innermost(tokens, types, language.max_depth)[:, first:]
+    wanted = innermost(tokens.cpu(), types, language.max_depth)[:, first:].to(tokens.device)
     closing = model.token_logits(tokens)[:, first:, 1 : 2 * types : 2].softmax(-1)
     right = closing.gather(-1, wanted.clamp(min=0)[..., None])[..., 0]
     opened = wanted >= 0
@@ -80,7 +80,7 @@ def patterns(
 
 @torch.no_grad()
 def attention_of(model: CausalLM, language: Language, encoding: Encoding) -> Attention:
-    """The attention of a network with a minimal first layer, as the theory sees it."""
+    """The attention of a network with a minimal first layer, as the theory sees it, on the CPU."""
     block = model.net.blocks[0]
     assert isinstance(block, Block)
     e = minimal_layer(language, encoding, model.net.shape.width).to(model.net.device)
@@ -89,8 +89,8 @@ def attention_of(model: CausalLM, language: Language, encoding: Encoding) -> Att
     return Attention(
         language.types,
         language.max_depth,
-        (layer.scale * layer.key(e) @ layer.query(e).T).double(),
-        values - values.mean(-1, keepdim=True),
+        (layer.scale * layer.key(e) @ layer.query(e).T).double().cpu(),
+        (values - values.mean(-1, keepdim=True)).cpu(),
     )
 
 
@@ -113,8 +113,8 @@ def stack_readings(
     Worked value: "[()" with uniform attention has weight 1/4, and no position has more.
     """
     weights, tops = [], []
-    rows = pattern.double().cpu()
-    for sentence, places in enumerate(partners(tokens.cpu(), types)):
+    rows, tokens = pattern.double().cpu(), tokens.cpu()  # many small questions: not for a GPU
+    for sentence, places in enumerate(partners(tokens, types)):
         for place, partner in enumerate(places):
             if partner is not None and int(tokens[sentence, place]) % 2 == 1:
                 row = rows[sentence, place + 1]

@@ -18,14 +18,14 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.randomness import Rng, TorchRng
+from triptych.core.randomness import TorchRng
 from triptych.models.constructions.brackets import Encoding, first_layer
 from triptych.models.language_models import CausalLM, FirstLayer
 from triptych.models.transformer import Shape, Transformer
 from triptych.structures.brackets.dyck import Dyck
 from triptych.training.corpus import Corpus
 from triptych.training.ensembles import Contrast, fit_ensemble
-from triptych.training.objectives import Objective, Prediction
+from triptych.training.objectives import Objective, Prediction, RowByRow
 from triptych.training.step import Recipe
 
 Data = Literal["complete", "prefixes"]
@@ -150,10 +150,10 @@ def token_kinds(tokens: Int[Tensor, "batch t"], types: int, depth: int) -> Int[T
 def at_closing_brackets(types: int) -> Objective:
     """Predict every closing bracket from what stands before it."""
 
-    def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
+    def prepare(tokens: Int[Tensor, "batch length"]) -> Prediction:
         return Prediction(tokens, tokens, is_closing(tokens, types), None)
 
-    return prepare
+    return RowByRow(prepare)
 
 
 def is_closing(tokens: Int[Tensor, "batch t"], types: int) -> Tensor:
@@ -176,5 +176,5 @@ def trained(
     models = [new_network(language, architecture, seed, device) for seed in seeds]
     streams = [TorchRng(seed, device) for seed in seeds]
     objective = at_closing_brackets(language.types)
-    fit_ensemble(models, corpus.sample, objective, recipe, streams, contrast=contrast)
+    fit_ensemble(models, corpus, objective, recipe, streams, contrast=contrast)
     return models
