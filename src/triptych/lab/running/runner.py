@@ -49,6 +49,8 @@ class RunSummary(NamedTuple):
         A sentence for each unit whose rows have a nan.
     older
         How many of the skipped units another version of the study or of the library made.
+    core_seconds
+        Processor time of the units that ran.
     """
 
     done: int
@@ -57,6 +59,7 @@ class RunSummary(NamedTuple):
     seconds: float
     nan: tuple[str, ...] = ()
     older: int = 0
+    core_seconds: float = 0.0
 
 
 def planned(
@@ -128,7 +131,7 @@ def run_study(
         finished = ("done",) if retry_failed else ("done", "failed")
         todo = [unit for unit in stored if unit.status not in finished]
         older = len(made_by_other_code(stored, code))
-        skipped, failed, nan = len(units) - len(todo), 0, list[str]()
+        skipped, failed, nan, core_seconds = len(units) - len(todo), 0, list[str](), 0.0
         count = workers if workers is not None else _default_workers(device)
         show.begin(study.name, len(todo), skipped, count)
         try:
@@ -142,13 +145,13 @@ def run_study(
                     events = run_locally(items, count, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
                 made = _Made(device, versions, code)
-                failed, nan = _store_events(events, todo, stored, store, show, made)
+                failed, nan, core_seconds = _store_events(events, todo, stored, store, show, made)
         finally:
             show.end()
             with suppress(StoreError):  # the error that stopped the run is raised instead
                 store.reset_running()
     seconds = time.monotonic() - started
-    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older)
+    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older, core_seconds)
 
 
 def made_before_an_edit(
@@ -200,9 +203,12 @@ def _store_events(
     store: Store,
     show: Progress,
     made: _Made,
-) -> tuple[int, list[str]]:
-    """Store what the engine reports; how many units failed, and a sentence for each with a nan."""
-    failed, nan = 0, []
+) -> tuple[int, list[str], float]:
+    """Store what the engine reports.
+
+    Returns how many units failed, a sentence for each with a nan, and their processor time.
+    """
+    failed, nan, core_seconds = 0, [], 0.0
     by_key = {unit.key: unit for unit in todo}
     texts = short_labels([(unit.parameters, unit.seed) for unit in stored])
     label = {unit.key: text for unit, text in zip(stored, texts, strict=True)}
@@ -212,7 +218,9 @@ def _store_events(
             if not isinstance(event, Ended):
                 store.start(unit, *made)
                 show.started(name)
-            elif event.rows is not None:
+                continue
+            core_seconds += event.core_seconds
+            if event.rows is not None:
                 store.finish(unit, event.rows, event.seconds)
                 show.ended(name, event.seconds, None)
                 if event.nan:
@@ -222,7 +230,7 @@ def _store_events(
                 store.fail(unit, error, event.seconds)
                 show.ended(name, event.seconds, error)
                 failed += 1
-    return failed, nan
+    return failed, nan, core_seconds
 
 
 def _items(
