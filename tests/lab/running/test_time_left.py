@@ -106,3 +106,16 @@ def test_units_that_ran_before_cost_nothing():
     left.end()
     assert left.seconds() == pytest.approx(10)
     assert math.isfinite(left.slowness)
+
+
+def test_a_study_in_two_parts():
+    left = TimeLeft([Expected("a", 5, 50.0)], Clock())
+    left.begin("a", 2, 1)
+    assert left.seconds() == pytest.approx(20 + 30)
+    for unit in ("x", "y"):
+        left.started(unit)
+        left.ended(unit, 10.0)
+    left.end()
+    assert left.seconds() == pytest.approx(30)
+    left.begin("a", 3, 1)
+    assert left.seconds() == pytest.approx(30)

@@ -39,7 +39,7 @@ def reproduce(
     out: Out = DEFAULT_FOLDER,
     as_json: Json = False,
 ) -> None:
-    """Run the studies of the published results, judge every claim, and write the report.
+    """Run every study of a published result, and write the report.
 
     The cheapest studies come first, and a verdict is shown as soon as its study is done. What is
     done already is not run again. Exit code 1 means that a claim fails in your own run, a unit

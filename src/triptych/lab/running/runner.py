@@ -11,7 +11,7 @@ import importlib.util
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -100,6 +100,7 @@ def run_study(
     ray_address: str | None = None,
     retry_failed: bool = True,
     old_rows: OldRows = "ask",
+    only: Collection[str] | None = None,
 ) -> RunSummary:
     """Run the units that are not done yet and store their rows.
 
@@ -111,6 +112,8 @@ def run_study(
         What to do with rows that were made before the study's code was edited: refuse to go on
         ("ask"), make them anew ("fresh", which also makes those anew that another version of the
         library made), or keep them ("keep").
+    only
+        Keys of units; the others stay as they are.
 
     Ctrl-C stops the run and is raised again; units in flight are pending then. An error of the
     store stops the run too. An error of a unit is stored with it and stops nothing.
@@ -130,8 +133,11 @@ def run_study(
             refuse_old_rows(study, stored, code, store.folder)
         finished = ("done",) if retry_failed else ("done", "failed")
         todo = [unit for unit in stored if unit.status not in finished]
+        skipped = len(units) - len(todo)
+        if only is not None:
+            todo = [unit for unit in todo if unit.key in only]
         older = len(made_by_other_code(stored, code))
-        skipped, failed, nan, core_seconds = len(units) - len(todo), 0, list[str](), 0.0
+        failed, nan, core_seconds = 0, list[str](), 0.0
         count = workers if workers is not None else _default_workers(device)
         show.begin(study.name, len(todo), skipped, count)
         try:

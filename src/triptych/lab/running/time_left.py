@@ -57,12 +57,15 @@ class TimeLeft:
         self._spent = self._expected = _TRUSTED_S  # of units whose study has ended
 
     def begin(self, study: str, units: int, workers: int) -> None:
-        """A study begins, with so many units to run."""
+        """A study begins, or a part of it, with so many units to run; the others wait."""
         self._workers = max(workers, 1)
         planned = self._waiting.pop(study, None)
         seconds = None
         if planned is not None and planned.seconds is not None and planned.units:
             seconds = planned.seconds * units / planned.units
+        if planned is not None and planned.units > units > 0:
+            later = planned.seconds - seconds if planned.seconds and seconds else None
+            self._waiting[study] = Expected(study, planned.units - units, later)
         self._now = _Running(units, seconds, self._workers)
 
     def started(self, unit: str) -> None:
