@@ -115,6 +115,8 @@ def _run_all(
     """Run the studies one after the other; their summaries, by name."""
     from triptych.lab.results.gathering import judge_study
     from triptych.lab.results.ledger import load_ledger
+    from triptych.lab.running.discovery import source_of
+    from triptych.lab.running.engines.local import preload
     from triptych.lab.running.progress import progress_on
     from triptych.lab.running.runner import run_study
     from triptych.lab.running.time_left import TimeLeft
@@ -123,6 +125,10 @@ def _run_all(
     entries = [*load_ledger(), *(entry for each in chosen for entry in each.entries)]
     titles = {entry.id: entry.title for entry in entries}
     expected = _expected(chosen, scale, overrides, store, options.seeds)
+    if len(chosen) > 1:
+        # Every study gets new workers. Its optimiser would import torch._dynamo in each of them.
+        modules = [source_of(each.study).partition(":")[0] for each in chosen if not each.file]
+        preload([*modules, "torch._dynamo"])
     with explain_stop(), progress_on(sys.stderr, time_left=TimeLeft(expected)) as show:
         for each in chosen:
             summaries[each.study.name] = run_study(
