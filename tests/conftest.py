@@ -3,6 +3,9 @@ import signal
 import jaxtyping
 import pytest
 import torch
+from tests.support import shape_checks
+
+shape_checks.install()
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a job in the background starts with
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -13,6 +16,11 @@ torch.set_num_threads(1)  # tiny tensors: threads cost ten times what they save
 @pytest.fixture(autouse=True)
 def _one_thread():
     assert torch.get_num_threads() == 1
+
+
+@pytest.fixture(autouse=True)
+def _checked_calls_are_counted_anew():
+    shape_checks.begin_test()
 
 
 @pytest.fixture(autouse=True)

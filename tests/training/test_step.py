@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from triptych.training import step
 from triptych.training.step import Descent, Recipe, descend
 
 
@@ -76,3 +77,22 @@ def test_a_loss_that_is_no_number_names_its_step(members):
 
     with pytest.raises(FloatingPointError, match=r"is nan at step 7; lower the learning rate"):
         descend(descent, loss_at)
+
+
+@pytest.mark.numerical
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+def test_small_networks_take_the_same_steps_together(optimiser, monkeypatch):
+    """The short way through an optimiser gives the numbers of the plain one, bit for bit."""
+    recipe = Recipe(steps=20, optimiser=optimiser, weight_decay=0.1, learning_rate=0.02, clip=1.0)
+
+    def trained(small):
+        monkeypatch.setattr(step, "_SMALL", small)
+        generator = torch.Generator().manual_seed(0)
+        weights = [nn.Parameter(torch.randn(5, 7, generator=generator)) for _ in range(4)]
+        descent = Descent(recipe, weights)
+        assert descent.optimiser.param_groups[0]["foreach"] == (small > 0)
+        descend(descent, lambda n: sum((w - n).square().mean() * w.norm() for w in weights))
+        return weights
+
+    for together, one_by_one in zip(trained(1000), trained(0), strict=True):
+        assert torch.equal(together, one_by_one)

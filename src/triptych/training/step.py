@@ -26,6 +26,7 @@ from triptych.core.validation import (
 )
 from triptych.training.objectives import LossName
 
+_SMALL = 150_000  # parameters of a network whose optimiser's calls cost more than its arithmetic
 _LOSSES_AT_ONCE = 50  # asking a GPU for a number makes it wait: many steps are asked for at once
 
 
@@ -92,18 +93,22 @@ class Recipe:
 
 
 def optimiser_for(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """The recipe's optimiser over these parameters; one kernel for all of them on a GPU."""
+    """The recipe's optimiser over these parameters; one kernel for all of them on a GPU.
+
+    On a CPU, small parameters go through each operation together. The numbers are the same bit for
+    bit, and fewer calls save a quarter of the time. Large ones would leave the cache in between.
+    """
     rate, decay = recipe.learning_rate, recipe.weight_decay
     on_gpu = all(parameter.is_cuda for parameter in parameters)
+    small = sum(parameter.numel() for parameter in parameters) <= _SMALL
+    how = {"fused": True} if on_gpu else {"foreach": small}
     match recipe.optimiser:
         case "adamw":
             return torch.optim.AdamW(
-                parameters, rate, betas=recipe.betas, weight_decay=decay, fused=on_gpu
+                parameters, rate, betas=recipe.betas, weight_decay=decay, **how
             )
         case "adam":
-            return torch.optim.Adam(
-                parameters, rate, betas=recipe.betas, weight_decay=decay, fused=on_gpu
-            )
+            return torch.optim.Adam(parameters, rate, betas=recipe.betas, weight_decay=decay, **how)
         case "sgd":
             return torch.optim.SGD(parameters, rate, momentum=recipe.momentum, weight_decay=decay)
         case "adafactor":

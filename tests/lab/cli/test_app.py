@@ -17,6 +17,7 @@ COMMANDS = (
     "new",
     "reproduce",
     "run",
+    "paper",
     "claims",
     "rows",
     "report",

@@ -6,7 +6,11 @@ import re
 import pytest
 from tests.support.command_line import OWN_STUDY, run, run_own
 
+from triptych.lab.cli.running import cost_lines
+from triptych.lab.results import gathering
 from triptych.lab.results.ledger import load_ledger
+from triptych.lab.running import runner
+from triptych.lab.running.runner import RunSummary
 
 FIELDS = [
     "id",
@@ -169,3 +173,54 @@ def test_verdicts_are_told_also_when_the_report_cannot_be_written(tmp_path, monk
     assert "my own gain" in result.stdout
     assert result.exit_code == 2
     assert "the report cannot be written to" in result.stderr
+
+
+def test_verdicts_fall_while_it_runs_and_costs_come_at_the_end(tmp_path):
+    """With a line per unit on standard error, the verdict stands after the last unit."""
+    (tmp_path / "mine.py").write_text(OWN_STUDY)
+    done = run_own(tmp_path / "mine.py")
+    *_, last_unit, verdict = done.stderr.splitlines()
+    assert "[3/3]" in last_unit
+    assert verdict == "FAILS mine.gain: There is a gain"
+    title, line, total = done.stdout.splitlines()[-4:-1]
+    assert title == "core-seconds of this run"
+    assert line.split()[1:] == ["mine"]
+    assert "in all" in total
+    again = run_own(tmp_path / "mine.py")
+    assert "core-seconds" not in again.stdout  # nothing ran
+
+
+def test_costs_by_hand():
+    summaries = {
+        "a": RunSummary(2, 0, 0, 60.0, core_seconds=90.0),
+        "b": RunSummary(0, 0, 4, 1.0),
+        "c": RunSummary(0, 1, 0, 30.0, core_seconds=30.04),
+    }
+    assert cost_lines(summaries)[2:] == [
+        "      90.0  a",
+        "      30.0  c",
+        "     120.0  in all: 2.0 core-minutes, 1.5 min",
+    ]
+
+
+def test_reproduce_is_the_published_results(tmp_path, monkeypatch):
+    """And offers the rest at the end; --all runs them too."""
+    asked = []
+
+    def nothing(study, scale, **options):
+        asked.append(study.name)
+        return RunSummary(0, 0, 0, 0.0)
+
+    monkeypatch.setattr(runner, "run_study", nothing)
+    monkeypatch.setattr(gathering, "judge_study", lambda *_: {})
+    monkeypatch.setattr(gathering, "shipped_runs", lambda *_: ([], []))
+    done = run("reproduce", "--out", str(tmp_path))
+    assert "exact_gap" not in asked
+    assert "triptych reproduce --all" in done.stdout
+    assert "exact_gap" in done.stdout
+    published = list(asked)
+    asked.clear()
+    done = run("reproduce", "--all", "--out", str(tmp_path))
+    assert asked[: len(published)] == published
+    assert "exact_gap" in asked
+    assert "--all" not in done.stdout

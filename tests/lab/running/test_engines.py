@@ -112,6 +112,13 @@ def test_the_labs_own_cost_is_small(tmp_path):
     assert overhead < 0.05
 
 
+def test_modules_are_preloaded_once(monkeypatch):
+    monkeypatch.setattr(local, "PRELOADED", ["a", "b"])
+    local.preload(["b", "c"])
+    local.preload(["c"])
+    assert local.PRELOADED == ["a", "b", "c"]
+
+
 def test_the_fork_server_loads_all_that_a_worker_needs():
     """A worker that is forked from the preloaded modules imports none of Triptych or torch."""
     assert local.PRELOADED[0] == fork_server.__name__, "first: it decides about Ctrl-C"

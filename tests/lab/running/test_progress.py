@@ -7,6 +7,7 @@ from tests.support import toy_studies
 
 from triptych.lab.running.progress import Bar, Lines, Quiet, duration, progress_on
 from triptych.lab.running.runner import run_study
+from triptych.lab.running.time_left import Expected, TimeLeft
 from triptych.studies.api.study import Scale, unit_text
 
 SMOKE = Scale.SMOKE
@@ -29,10 +30,6 @@ def test_plain_lines_when_nobody_watches(store):
 
 
 def test_a_bar_on_a_terminal(store):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
     stream = Terminal()
     show = progress_on(stream)
     assert isinstance(show, Bar)
@@ -45,6 +42,53 @@ def test_a_bar_on_a_terminal(store):
     assert "3/3 (1 failed)" in plain
     assert "failed [unit]: ValueError: [no]" in plain
     run_study(toy_studies.STUDY, SMOKE, store=store, workers=0, progress=show)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def plain(stream):
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+
+
+def test_lines_say_how_long_the_whole_run_takes():
+    stream = io.StringIO()
+    with progress_on(
+        stream, time_left=TimeLeft([Expected("a", 2, 20.0), Expected("b", 1, 40.0)])
+    ) as show:
+        show.begin("a", 2, 0, 1)
+        for unit in ("x", "y"):
+            show.started(unit)
+            show.ended(unit, 10.0, None)
+        show.end()
+        show.say("HOLDS a.claim")
+        show.begin("b", 1, 0, 1)
+    lines = stream.getvalue().splitlines()
+    assert lines[0] == "a: 2 units to run; the whole run: about 1 min 0 s left"
+    assert lines[3:] == ["HOLDS a.claim", "b: 1 unit to run; the whole run: about 40 s left"]
+
+
+def test_one_bar_for_a_whole_run():
+    stream = Terminal()
+    with progress_on(
+        stream, time_left=TimeLeft([Expected("a", 1, 10.0), Expected("b", 1, 30.0)])
+    ) as show:
+        show.begin("a", 1, 0, 1)
+        bar = show._bar
+        show.started("x")
+        show.ended("x", 10.0, None)
+        show.end()
+        show.say("HOLDS [a].claim")
+        show.begin("b", 1, 0, 1)
+        assert show._bar is bar
+        show.end()
+    assert show._bar is None
+    text = plain(stream)
+    assert "HOLDS [a].claim" in text
+    assert "about 40 s left" in text
+    assert "b 0/1" in text
 
 
 def test_durations_for_people():

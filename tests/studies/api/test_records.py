@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from triptych.core.validation import UserError
-from triptych.studies.api.records import from_json, has_nan, to_json
+from triptych.studies.api.records import RecordError, from_json, has_nan, to_json
 from triptych.studies.api.study import Rows, Study, Unit
 
 
@@ -185,3 +185,31 @@ def test_a_study_says_what_its_rows_are():
 
     with pytest.raises(UserError, match="a field 'kind'"):
         Study("toy", "?", {}, lambda s: [], lambda u, b: [], (Kinded,))
+
+
+def test_the_order_of_a_union_is_kept():
+    """Equal types are converted by their own order: the first that fits."""
+
+    @dataclass(frozen=True)
+    class Both:
+        whole_first: tuple[int, ...] | tuple[float, ...]
+        real_first: tuple[float, ...] | tuple[int, ...]
+
+    read = from_json(Both, {"whole_first": [1, 2], "real_first": [1, 2]})
+    assert str(read.whole_first) == "(1, 2)"
+    assert str(read.real_first) == "(1.0, 2.0)"
+
+
+def test_long_curves_are_checked_item_by_item():
+    @dataclass(frozen=True)
+    class Curve:
+        values: tuple[float, ...]
+        steps: tuple[int, ...]
+
+    assert from_json(Curve, {"values": [1, 2.5], "steps": [1]}) == Curve((1.0, 2.5), (1,))
+    assert str(from_json(Curve, {"values": [1, 2.5], "steps": []}).values) == "(1.0, 2.5)"
+    for wrong in ({"values": [1.0, "2"], "steps": [1]}, {"values": [1.0], "steps": [1, 2.0]}):
+        with pytest.raises(RecordError, match="it must be tuple"):
+            from_json(Curve, wrong)
+    with pytest.raises(RecordError):
+        to_json(Curve((1.0, True), (1,)))

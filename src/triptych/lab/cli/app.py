@@ -17,6 +17,7 @@ from triptych.lab.cli.fetch import fetch
 from triptych.lab.cli.generate import generate
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
+from triptych.lab.cli.paper import paper
 from triptych.lab.cli.renamed import renamed
 from triptych.lab.cli.replay import ReplayCommand, replay
 from triptych.lab.cli.report import report
@@ -60,6 +61,7 @@ def main(
 
 app.command()(reproduce)
 app.command()(run)
+app.command()(paper)
 app.command()(claims)
 app.command()(rows)
 app.command()(report)

@@ -1,4 +1,8 @@
-"""`triptych reproduce`: run every study."""
+"""`triptych reproduce`: run every study that decides a published result."""
+
+from typing import Annotated
+
+import typer
 
 from triptych.lab.cli.options import (
     Address,
@@ -21,6 +25,9 @@ from triptych.lab.cli.stored import DEFAULT_FOLDER
 
 def reproduce(
     scale: ScaleOption = ScaleName.laptop,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Studies beyond the published results too, at the end.")
+    ] = False,
     seeds: Seeds = None,
     device: Device = "cpu",
     engine: EngineOption = EngineName.local,
@@ -32,12 +39,13 @@ def reproduce(
     out: Out = DEFAULT_FOLDER,
     as_json: Json = False,
 ) -> None:
-    """Run every study, judge every claim, and write the report.
+    """Run every study of a published result, and write the report.
 
-    What is done already is not run again. Exit code 1 means that a claim fails in your own run, a
-    unit failed, rows have a nan or a figure could not be drawn. Shipped evidence never changes it.
+    The cheapest studies come first, and a verdict is shown as soon as its study is done. What is
+    done already is not run again. Exit code 1 means that a claim fails in your own run, a unit
+    failed, rows have a nan or a figure could not be drawn. Shipped evidence never changes it.
 
     Example: triptych reproduce --scale smoke
     """
     options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
-    run_studies([], options, out, as_json)
+    run_studies([], options, out, as_json, beyond=everything)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from triptych.lab.running.runner import OldRows, RunSummary
     from triptych.lab.running.selection import Chosen
     from triptych.lab.running.store import Store
+    from triptych.lab.running.time_left import Expected
     from triptych.studies.api.study import Scale
 
 
@@ -40,11 +41,15 @@ def run_studies(
     out: Path,
     as_json: bool,
     assignments: Sequence[str] = (),
+    beyond: bool = True,
 ) -> None:
-    """Run the named studies, or all of ours; print the verdicts; then write the report.
+    """Run the named studies, or those of the ledger; print the verdicts; then write the report.
 
-    The report comes last, so that an error in it does not hide the verdicts. Ends with
-    `typer.Exit`.
+    Verdicts are also shown as they fall. The report comes last, so that an error in it does not
+    hide them. Ends with `typer.Exit`.
+
+    beyond
+        Where none is named, run the studies that decide no published result too.
     """
     from triptych.lab.results import gathering, terminal
     from triptych.lab.running import selection
@@ -52,15 +57,18 @@ def run_studies(
     from triptych.lab.running.store import Store
     from triptych.studies.api.study import Scale
 
-    chosen = selection.choose_studies(names)
+    scale, left_out = Scale(options.scale.value), list[str]()
+    if names:
+        chosen = selection.choose_studies(names)
+    else:
+        chosen, left_out = selection.published_studies(scale, beyond=beyond)
     overrides = selection.parse_assignments(assignments)
-    scale = Scale(options.scale.value)
     for each in chosen:  # all mistakes are reported before the first unit runs
         planned(each.study, scale, overrides, options.seeds)
     own = [each for each in chosen if each.file]
     with Store.open(out) as store:
         old_rows = _choose_old_rows(chosen, scale, store, options)
-        summaries = [_run(each, scale, overrides, store, options, old_rows) for each in chosen]
+        summaries = _run_all(chosen, scale, overrides, store, options, old_rows)
         results = gathering.gather(store, own)
         gathering.remember(store, results, own)
     claims = {claim.id for each in chosen for claim in each.study.claims}
@@ -70,39 +78,100 @@ def run_studies(
         typer.echo(json.dumps(terminal.as_json(shown), indent=2))
     else:
         terminal.print_results(results, ids=claims if names else None, everything=False)
-    wrong = _report_problems(summaries, results, {each.study.name for each in chosen})
+        for line in cost_lines(summaries):
+            typer.echo(line)
+    wrong = _report_problems(list(summaries.values()), results, set(summaries))
     gathering.write_report_of(results, out / gathering.REPORT)
     if not as_json:
+        if left_out:
+            typer.echo(
+                f"{len(left_out)} studies go beyond the published results ({', '.join(left_out)}): "
+                "`triptych reproduce --all` runs them too"
+            )
         typer.echo(f"Open {out / gathering.REPORT}")
     raise typer.Exit(int(wrong or terminal.failing(judged)))
 
 
-def _run(
-    chosen: "Chosen",
+def cost_lines(summaries: "Mapping[str, RunSummary]") -> list[str]:
+    """The processor time of a run, study by study, and in all."""
+    ran = {name: summary for name, summary in summaries.items() if summary.done + summary.failed}
+    if not ran:
+        return []
+    lines = ["", "core-seconds of this run"]
+    lines += [f"{each.core_seconds:10.1f}  {name}" for name, each in ran.items()]
+    total = sum(each.core_seconds for each in ran.values())
+    waited = sum(each.seconds for each in ran.values())
+    return [*lines, f"{total:10.1f}  in all: {total / 60:.1f} core-minutes, {waited / 60:.1f} min"]
+
+
+def _run_all(
+    chosen: "Sequence[Chosen]",
     scale: "Scale",
     overrides: Mapping[str, str],
     store: "Store",
     options: RunOptions,
     old_rows: "OldRows",
-) -> "RunSummary":
+) -> "dict[str, RunSummary]":
+    """Run the studies one after the other; their summaries, by name."""
+    from triptych.lab.results.gathering import judge_study
+    from triptych.lab.results.ledger import load_ledger
+    from triptych.lab.running.discovery import source_of
+    from triptych.lab.running.engines.local import preload
     from triptych.lab.running.progress import progress_on
     from triptych.lab.running.runner import run_study
+    from triptych.lab.running.time_left import TimeLeft
 
-    with explain_stop():
-        return run_study(
-            chosen.study,
-            scale,
-            store=store,
-            engine=options.engine.value,
-            workers=options.workers,
-            device=options.device,
-            overrides=overrides,
-            seeds=options.seeds,
-            limit_s=options.limit,
-            progress=progress_on(sys.stderr),
-            ray_address=options.ray_address,
-            old_rows=old_rows,
-        )
+    summaries = {}
+    entries = [*load_ledger(), *(entry for each in chosen for entry in each.entries)]
+    titles = {entry.id: entry.title for entry in entries}
+    expected = _expected(chosen, scale, overrides, store, options.seeds)
+    if len(chosen) > 1:
+        # Every study gets new workers. Its optimiser would import torch._dynamo in each of them.
+        modules = [source_of(each.study).partition(":")[0] for each in chosen if not each.file]
+        preload([*modules, "torch._dynamo"])
+    with explain_stop(), progress_on(sys.stderr, time_left=TimeLeft(expected)) as show:
+        for each in chosen:
+            summaries[each.study.name] = run_study(
+                each.study,
+                scale,
+                store=store,
+                engine=options.engine.value,
+                workers=options.workers,
+                device=options.device,
+                overrides=overrides,
+                seeds=options.seeds,
+                limit_s=options.limit,
+                progress=show,
+                ray_address=options.ray_address,
+                old_rows=old_rows,
+            )
+            if scale.value == ScaleName.smoke.value:
+                continue  # no finding: it shows that the code runs
+            for name, finding in judge_study(store, each, scale).items():
+                show.say(f"{finding.status.upper()} {name}: {titles.get(name, each.study.name)}")
+    return summaries
+
+
+def _expected(
+    chosen: "Sequence[Chosen]",
+    scale: "Scale",
+    overrides: Mapping[str, str],
+    store: "Store",
+    seeds: int | None,
+) -> "list[Expected]":
+    """How many units each study has to run here, and what they are expected to cost."""
+    from triptych.lab.running.expected_costs import expected_seconds
+    from triptych.lab.running.runner import planned
+    from triptych.lab.running.time_left import Expected
+
+    found = []
+    for each in chosen:
+        name = each.study.name
+        done = {unit.key for unit in store.units(name, scale) if unit.status == "done"}
+        plan = planned(each.study, scale, overrides, seeds)[1]
+        units = sum(unit.key not in done for unit in plan)
+        found.append(Expected(name, units, expected_seconds(each.study, scale, units)))
+    return found
 
 
 def _choose_old_rows(

@@ -148,6 +148,13 @@ def stored_runs(
     return runs, problems
 
 
+def judge_study(store: Store, chosen: Chosen, scale: Scale) -> dict[str, Finding]:
+    """What the rows of one study in the store say now, by the id of the claim."""
+    units = store.units(chosen.study.name, scale)
+    run = _judged_run(chosen, scale, units, evidence.last_settings(units), drawn=False)
+    return dict(run.findings)
+
+
 def remember(store: Store, results: Results, own: Sequence[Chosen]) -> None:
     """Keep what the runs of a user's own studies concluded."""
     files = {chosen.study.name: chosen.file for chosen in own if chosen.file}
@@ -210,9 +217,10 @@ def _judged_run(
     scale: Scale,
     units: Sequence[StoredUnit],
     settings: Mapping[str, Any],
+    drawn: bool = True,
     **more: Any,
 ) -> StudyRun:
-    """A study at one scale with what its rows say and show."""
+    """A study at one scale with what its rows say and, where `drawn`, show."""
     study = chosen.study
     code = code_of(study)
     run = StudyRun(
@@ -234,7 +242,7 @@ def _judged_run(
         return run
     rows = Rows(study.row_from_json(row) for row in run.rows)
     findings = {claim.id: find(run, claim, rows) for claim in study.claims}
-    return replace(run, findings=findings, figures=_drawn(study, rows))
+    return replace(run, findings=findings, figures=_drawn(study, rows) if drawn else ())
 
 
 def _concluded_run(

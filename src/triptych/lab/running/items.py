@@ -26,6 +26,8 @@ class Ended(NamedTuple):
 
     nan
         The fields of its rows in which a nan stands, as "Tuned.head".
+    core_seconds
+        What it cost in processor time; 0 where nobody could measure it.
     """
 
     key: str
@@ -33,6 +35,7 @@ class Ended(NamedTuple):
     error: str | None
     seconds: float
     nan: tuple[str, ...] = ()
+    core_seconds: float = 0.0
 
 
 Event = Started | Ended

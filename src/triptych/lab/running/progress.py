@@ -1,8 +1,13 @@
-"""What a person sees while a study runs: a bar on a terminal, a line per unit elsewhere."""
+"""What a person sees while studies run: one bar on a terminal, a line per unit elsewhere.
+
+A display can be told of one study, or be opened for a run of many: `with progress_on(...) as show`.
+Then it stays from the first study to the last and says how long all of them still take.
+"""
 
 import sys
-import time
 from typing import Any, Protocol, runtime_checkable
+
+from triptych.lab.running.time_left import TimeLeft
 
 
 @runtime_checkable
@@ -29,16 +34,35 @@ class Progress(Protocol):
     def ended(self, unit: str, seconds: float, error: str | None) -> None: ...
 
     def end(self) -> None:
-        """The run is over, finished or not."""
+        """The study is over, finished or not."""
         ...
 
 
-def progress_on(stream: Stream | None = None, *, quiet: bool = False) -> Progress:
-    """The right display for a stream, standard error by default."""
+@runtime_checkable
+class RunProgress(Progress, Protocol):
+    """A display for a whole run: opened before its first study, closed after its last."""
+
+    def say(self, sentence: str) -> None:
+        """Show a sentence, as a verdict, and go on."""
+        ...
+
+    def __enter__(self) -> "RunProgress": ...
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+def progress_on(
+    stream: Stream | None = None, *, quiet: bool = False, time_left: TimeLeft | None = None
+) -> RunProgress:
+    """The right display for a stream, standard error by default.
+
+    time_left
+        What knows how long the whole run takes.
+    """
     stream = stream or sys.stderr
     if quiet or stream is None:  # a program without a console has no standard error
         return Quiet()
-    return Bar(stream) if stream.isatty() else Lines(stream)
+    return Bar(stream, time_left) if stream.isatty() else Lines(stream, time_left)
 
 
 class Quiet:
@@ -52,89 +76,166 @@ class Quiet:
 
     def end(self) -> None: ...
 
+    def say(self, sentence: str) -> None: ...
+
+    def __enter__(self) -> "Quiet":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
 
 class Lines:
     """One line per unit: for logs and pipes."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, time_left: TimeLeft | None = None) -> None:
         self._stream = stream
+        self._time_left = time_left
         self._study = ""
         self._units = self._ended = 0
 
     def begin(self, study: str, units: int, skipped: int, workers: int) -> None:
         self._study, self._units, self._ended = study, units, 0
         before = f" ({skipped} skipped)" if skipped else ""
-        self._print(f"{study}: {units} {'unit' if units == 1 else 'units'} to run{before}")
+        left = ""
+        if self._time_left is not None:
+            self._time_left.begin(study, units, workers)
+            left = _left(self._time_left, "; the whole run: ")
+        self._print(f"{study}: {units} {'unit' if units == 1 else 'units'} to run{before}{left}")
 
-    def started(self, unit: str) -> None: ...
+    def started(self, unit: str) -> None:
+        if self._time_left is not None:
+            self._time_left.started(unit)
 
     def ended(self, unit: str, seconds: float, error: str | None) -> None:
         self._ended += 1
+        if self._time_left is not None:
+            self._time_left.ended(unit, seconds)
         outcome = "done" if error is None else f"FAILED: {last_line(error)}"
         place = f"[{self._ended}/{self._units}]"
         self._print(f"{self._study}: {place} {unit}: {duration(seconds)}, {outcome}")
 
-    def end(self) -> None: ...
+    def end(self) -> None:
+        if self._time_left is not None:
+            self._time_left.end()
+
+    def say(self, sentence: str) -> None:
+        self._print(sentence)
+
+    def __enter__(self) -> "Lines":
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
     def _print(self, line: str) -> None:
         print(line, file=self._stream, flush=True)
 
 
 class Bar:
-    """A bar per study with units done and failed, time gone and time left."""
+    """One bar: the study, its units done and failed, time gone, and the time left of the run."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: Stream, time_left: TimeLeft | None = None) -> None:
         self._stream: Any = stream
+        self._time_left = time_left
         self._bar: Any = None
         self._task: Any = None
-        self._units = self._done = self._failed = 0
-        self._began = 0.0
+        self._whole_run = False
+        self._total = self._done = self._failed = 0
 
     def begin(self, study: str, units: int, skipped: int, workers: int) -> None:
-        """Open the bar; skipped units count on it."""
-        from rich.console import Console
+        """Show the study; skipped units count as done."""
         from rich.markup import escape
-        from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
-        from rich.progress import Progress as RichProgress
 
-        self._units, self._done, self._failed = units, 0, 0
-        self._began = time.monotonic()
-        self._bar = RichProgress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}{task.fields[failed]}"),
-            TimeElapsedColumn(),
-            TextColumn("{task.fields[left]}", style="dim"),
-            console=Console(file=self._stream),
-        )
-        self._bar.start()
-        self._task = self._bar.add_task(
-            escape(study), total=units + skipped, completed=skipped, failed="", left=""
-        )
+        if self._bar is None:
+            self._open()
+        if self._time_left is None or not self._whole_run:
+            self._time_left = TimeLeft()
+        self._time_left.begin(study, units, workers)
+        self._total, self._done, self._failed = units + skipped, skipped, 0
+        self._bar.update(self._task, description=escape(study))
+        self._show()
 
-    def started(self, unit: str) -> None: ...
+    def started(self, unit: str) -> None:
+        if self._time_left is not None:
+            self._time_left.started(unit)
 
     def ended(self, unit: str, seconds: float, error: str | None) -> None:
         """Move the bar; a failed unit also gets a line above it."""
         from rich.markup import escape
 
-        self._done += error is None
+        if self._time_left is not None:
+            self._time_left.ended(unit, seconds)
+        self._done += 1
         self._failed += error is not None
-        ended = self._done + self._failed
-        left = (time.monotonic() - self._began) / ended * (self._units - ended)
-        self._bar.update(
-            self._task,
-            advance=1,
-            failed=f" [red]({self._failed} failed)[/red]" if self._failed else "",
-            left=f"about {duration(left)} left" if left else "",
-        )
+        self._show()
         if error is not None:
             self._bar.console.print(f"[red]failed[/red] {escape(unit)}: {escape(last_line(error))}")
 
     def end(self) -> None:
+        if self._time_left is not None:
+            self._time_left.end()
+        if not self._whole_run:
+            self._close()
+
+    def say(self, sentence: str) -> None:
+        from rich.markup import escape
+
+        if self._bar is None:
+            print(sentence, file=self._stream, flush=True)
+        else:
+            self._bar.console.print(escape(sentence), highlight=False, soft_wrap=True)
+
+    def __enter__(self) -> "Bar":
+        self._whole_run = True
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._whole_run = False
+        self._close()
+
+    def _open(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
+        from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        show = self
+
+        class Left(ProgressColumn):
+            """The time left, every second: a unit may take minutes."""
+
+            max_refresh = 1.0
+
+            def render(self, task: Task) -> Text:
+                return Text(_left(show._time_left) if show._time_left is not None else "")
+
+        self._bar = RichProgress(
+            BarColumn(),
+            TimeElapsedColumn(),
+            Left(),
+            TextColumn("{task.description} {task.fields[units]}", style="dim"),
+            console=Console(file=self._stream),
+            redirect_stdout=False,
+        )
+        self._bar.start()
+        self._task = self._bar.add_task("", total=1.0, units="")
+
+    def _show(self) -> None:
+        share = self._time_left.share() if self._time_left is not None else None
+        if share is None:  # nothing is known of what units cost
+            share = self._done / self._total if self._total else 1.0
+        failed = f" [red]({self._failed} failed)[/red]" if self._failed else ""
+        self._bar.update(self._task, completed=share, units=f"{self._done}/{self._total}{failed}")
+
+    def _close(self) -> None:
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
+
+
+def _left(time_left: TimeLeft, before: str = "") -> str:
+    """ "about 12 min left"; nothing where nobody knows."""
+    seconds = time_left.seconds()
+    return f"{before}about {duration(seconds)} left" if seconds else ""
 
 
 def duration(seconds: float) -> str:

@@ -11,7 +11,7 @@ import importlib.util
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -49,6 +49,8 @@ class RunSummary(NamedTuple):
         A sentence for each unit whose rows have a nan.
     older
         How many of the skipped units another version of the study or of the library made.
+    core_seconds
+        Processor time of the units that ran.
     """
 
     done: int
@@ -57,6 +59,7 @@ class RunSummary(NamedTuple):
     seconds: float
     nan: tuple[str, ...] = ()
     older: int = 0
+    core_seconds: float = 0.0
 
 
 def planned(
@@ -97,6 +100,7 @@ def run_study(
     ray_address: str | None = None,
     retry_failed: bool = True,
     old_rows: OldRows = "ask",
+    only: Collection[str] | None = None,
 ) -> RunSummary:
     """Run the units that are not done yet and store their rows.
 
@@ -108,6 +112,8 @@ def run_study(
         What to do with rows that were made before the study's code was edited: refuse to go on
         ("ask"), make them anew ("fresh", which also makes those anew that another version of the
         library made), or keep them ("keep").
+    only
+        Keys of units; the others stay as they are.
 
     Ctrl-C stops the run and is raised again; units in flight are pending then. An error of the
     store stops the run too. An error of a unit is stored with it and stops nothing.
@@ -127,8 +133,11 @@ def run_study(
             refuse_old_rows(study, stored, code, store.folder)
         finished = ("done",) if retry_failed else ("done", "failed")
         todo = [unit for unit in stored if unit.status not in finished]
+        skipped = len(units) - len(todo)
+        if only is not None:
+            todo = [unit for unit in todo if unit.key in only]
         older = len(made_by_other_code(stored, code))
-        skipped, failed, nan = len(units) - len(todo), 0, list[str]()
+        failed, nan, core_seconds = 0, list[str](), 0.0
         count = workers if workers is not None else _default_workers(device)
         show.begin(study.name, len(todo), skipped, count)
         try:
@@ -142,13 +151,13 @@ def run_study(
                     events = run_locally(items, count, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
                 made = _Made(device, versions, code)
-                failed, nan = _store_events(events, todo, stored, store, show, made)
+                failed, nan, core_seconds = _store_events(events, todo, stored, store, show, made)
         finally:
             show.end()
             with suppress(StoreError):  # the error that stopped the run is raised instead
                 store.reset_running()
     seconds = time.monotonic() - started
-    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older)
+    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older, core_seconds)
 
 
 def made_before_an_edit(
@@ -200,9 +209,12 @@ def _store_events(
     store: Store,
     show: Progress,
     made: _Made,
-) -> tuple[int, list[str]]:
-    """Store what the engine reports; how many units failed, and a sentence for each with a nan."""
-    failed, nan = 0, []
+) -> tuple[int, list[str], float]:
+    """Store what the engine reports.
+
+    Returns how many units failed, a sentence for each with a nan, and their processor time.
+    """
+    failed, nan, core_seconds = 0, [], 0.0
     by_key = {unit.key: unit for unit in todo}
     texts = short_labels([(unit.parameters, unit.seed) for unit in stored])
     label = {unit.key: text for unit, text in zip(stored, texts, strict=True)}
@@ -212,7 +224,9 @@ def _store_events(
             if not isinstance(event, Ended):
                 store.start(unit, *made)
                 show.started(name)
-            elif event.rows is not None:
+                continue
+            core_seconds += event.core_seconds
+            if event.rows is not None:
                 store.finish(unit, event.rows, event.seconds)
                 show.ended(name, event.seconds, None)
                 if event.nan:
@@ -222,7 +236,7 @@ def _store_events(
                 store.fail(unit, error, event.seconds)
                 show.ended(name, event.seconds, error)
                 failed += 1
-    return failed, nan
+    return failed, nan, core_seconds
 
 
 def _items(

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from triptych.core.validation import UserError
-from triptych.lab.results.ledger import Entry, own_entries
+from triptych.lab.results.ledger import Entry, load_ledger, own_entries
 from triptych.lab.running.discovery import find_studies, load_study
-from triptych.studies.api.study import AnyStudy
+from triptych.lab.running.expected_costs import cheapest_first
+from triptych.studies.api.study import AnyStudy, Scale
 
 
 class Chosen(NamedTuple):
@@ -35,6 +36,21 @@ def choose_studies(names: Sequence[str]) -> list[Chosen]:
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UserError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
     return chosen
+
+
+def published_studies(scale: Scale, *, beyond: bool = False) -> tuple[list[Chosen], list[str]]:
+    """Our studies that decide a claim of the ledger, the cheapest first, and names of the others.
+
+    beyond
+        The others too, after them; then no names are left.
+    """
+    ledger = {entry.id for entry in load_ledger()}
+    studies = cheapest_first(list(find_studies().values()), scale)
+    deciding = [s for s in studies if any(claim.id in ledger for claim in s.claims)]
+    others = [study for study in studies if study not in deciding]
+    if beyond:
+        return [Chosen(study) for study in [*deciding, *others]], []
+    return [Chosen(study) for study in deciding], sorted(study.name for study in others)
 
 
 def _own_study(name: str, known: dict[str, AnyStudy]) -> Chosen:

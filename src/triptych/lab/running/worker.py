@@ -29,7 +29,7 @@ def run_item(item: WorkItem, study: AnyStudy | None = None) -> Ended:
     Torch uses one thread, and the global generators start from the unit's seed, so that the rows
     depend on the unit alone and not on what ran before it in this process.
     """
-    started = time.perf_counter()
+    started, core_started = time.perf_counter(), time.process_time()
     try:
         with _isolated(item.seed):
             study = study or _study(item.source)
@@ -48,8 +48,10 @@ def run_item(item: WorkItem, study: AnyStudy | None = None) -> Ended:
         if torch.cuda.is_initialized():
             with suppress(RuntimeError):  # after a fault on the device every call raises it again
                 torch.cuda.empty_cache()
-        return Ended(item.key, None, "\n".join(lines[-_ERROR_LINES:]), seconds)
-    return Ended(item.key, rows, None, time.perf_counter() - started, tuple(nan))
+        error, core_seconds = "\n".join(lines[-_ERROR_LINES:]), time.process_time() - core_started
+        return Ended(item.key, None, error, seconds, (), core_seconds)
+    seconds, core_seconds = time.perf_counter() - started, time.process_time() - core_started
+    return Ended(item.key, rows, None, seconds, tuple(nan), core_seconds)
 
 
 @functools.cache

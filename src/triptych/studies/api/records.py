@@ -14,7 +14,7 @@ import functools
 import math
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, TypeVar, Union
 
@@ -74,11 +74,15 @@ def has_nan(value: Any) -> bool:
     """Whether a nan is anywhere in a value."""
     if isinstance(value, float):
         return math.isnan(value)
+    if isinstance(value, str | int | None):
+        return False
+    if isinstance(value, list | tuple):
+        return any(map(has_nan, value))
     if isinstance(value, Mapping):
         return any(map(has_nan, value.values()))
     if dataclasses.is_dataclass(value):
         return any(has_nan(getattr(value, name)) for name, _ in _fields(type(value)))
-    return isinstance(value, list | tuple) and any(map(has_nan, value))
+    return False
 
 
 def type_name(wanted: Any) -> str:
@@ -126,32 +130,62 @@ def _converted(value: Any, wanted: Any, where: str, *, write: bool) -> Any:
 
 
 def _convert(value: Any, wanted: Any, write: bool) -> Any:
+    if wanted is float and type(value) is float:  # most of all that is stored
+        return value
+    known = _CONVERTERS.get((id(wanted), write))
+    if known is None:
+        known = _CONVERTERS[id(wanted), write] = wanted, _converter(wanted, write)
+    return known[1](value)
+
+
+# By identity, because int | float equals float | int and is not converted alike; a type is kept
+# with its converter, so that no other one gets its place in memory.
+_CONVERTERS: dict[tuple[int, bool], tuple[Any, Callable[[Any], Any]]] = {}
+
+
+def _converter(wanted: Any, write: bool) -> Callable[[Any], Any]:
+    """What turns a value into JSON, or back, for a field of this type; made once for each type."""
     origin, arguments = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in _UNIONS:
-        return _first_that_fits(value, arguments, write)
+        return lambda value: _first_that_fits(value, arguments, write)
     if origin is Literal:
-        if any(value == known and type(value) is type(known) for known in arguments):
-            return value
-        raise _Unfit
+        return lambda value: _literal(value, arguments)
     if wanted is Any:
-        return _any(value)
+        return _any
     if origin is tuple:
-        return _tuple(value, arguments, write)
+        return lambda value: _tuple(value, arguments, write)
     if origin is Sequence:
-        return _tuple(tuple(value) if isinstance(value, list) else value, (*arguments, ...), write)
+        several = (*arguments, ...)
+        return lambda value: _tuple(
+            tuple(value) if isinstance(value, list) else value, several, write
+        )
     if isinstance(wanted, type) and issubclass(wanted, Enum):
-        return _enum(value, wanted, write)
+        return lambda value: _enum(value, wanted, write)
     if origin is not None and issubclass(origin, Mapping):
-        if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-            raise _Unfit
-        return {key: _convert(item, arguments[1], write) for key, item in value.items()}
+        return lambda value: _mapping(value, arguments[1], write)
     if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
-        if write and type(value) is wanted:
-            return {n: _convert(getattr(value, n), t, write) for n, t in _fields(wanted)}
-        if not write and isinstance(value, Mapping):
-            return from_json(wanted, value)
+        return lambda value: _record(value, wanted, write)
+    return lambda value: _plain(value, wanted)
+
+
+def _literal(value: Any, known: Sequence[Any]) -> Any:
+    if any(value == each and type(value) is type(each) for each in known):
+        return value
+    raise _Unfit
+
+
+def _mapping(value: Any, wanted: Any, write: bool) -> Any:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
         raise _Unfit
-    return _plain(value, wanted)
+    return {key: _convert(item, wanted, write) for key, item in value.items()}
+
+
+def _record(value: Any, wanted: type, write: bool) -> Any:
+    if write and type(value) is wanted:
+        return {n: _convert(getattr(value, n), t, write) for n, t in _fields(wanted)}
+    if not write and isinstance(value, Mapping):
+        return from_json(wanted, value)
+    raise _Unfit
 
 
 def _any(value: Any) -> Any:
@@ -201,6 +235,8 @@ def _tuple(value: Any, arguments: tuple[Any, ...], write: bool) -> Any:
     if not isinstance(value, tuple if write else list | tuple):
         raise _Unfit
     if len(arguments) == 2 and arguments[1] is Ellipsis:
+        if arguments[0] in (float, int) and set(map(type, value)) <= {arguments[0]}:
+            return list(value) if write else tuple(value)  # long ones, as a curve
         kinds = [arguments[0]] * len(value)
     elif len(arguments) == len(value):
         kinds = list(arguments)

@@ -31,6 +31,11 @@ PRELOADED = ["triptych.lab.running.fork_server", "triptych.lab.running.engines.l
 MAX_FAILED_STARTS = 3  # of worker processes, one after the other
 
 
+def preload(modules: Sequence[str]) -> None:
+    """Let the fork server import these too, once, and not every worker: before it starts."""
+    PRELOADED.extend(name for name in modules if name not in PRELOADED)
+
+
 @dataclass
 class _Worker:
     """A process, the connection to it, and what it is doing since when."""

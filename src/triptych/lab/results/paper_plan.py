@@ -1,0 +1,141 @@
+"""What to run at paper scale in so many minutes of one GPU: the most decisive units first.
+
+Studies with results that have no verdict at paper scale come first, the cheapest verdict first.
+Whole studies are taken as long as they fit. The time that is left goes to a part of the next one,
+seed by seed, because judges look at every setting. What is stored or shipped is not run again.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from triptych.core.validation import UserError
+from triptych.lab.results import evidence
+from triptych.lab.results.ranking import Judged
+from triptych.lab.results.scales import decided_at
+from triptych.lab.running.expected_costs import ExpectedCost, expected_costs
+from triptych.lab.running.runner import planned
+from triptych.lab.running.store import PlannedUnit, Store
+from triptych.studies.api.study import AnyStudy, Scale
+
+PAPER = Scale.PAPER
+
+
+class PlannedStudy(NamedTuple):
+    """A part of a study at paper scale that is to be run.
+
+    open
+        Its results without a verdict at paper scale.
+    units
+        Keys of the units to run, in this order.
+    missing, total
+        Units that were never run, and units of the whole study.
+    seconds
+        What the units to run take, one at a time on the GPU or one on each core.
+    device
+        "cuda", or "cpu" where a GPU does not help.
+    """
+
+    study: AnyStudy
+    open: tuple[str, ...]
+    units: tuple[str, ...]
+    missing: int
+    total: int
+    seconds: float
+    device: str
+
+
+def paper_plan(
+    minutes: float,
+    judged: Iterable[Judged],
+    studies: Mapping[str, AnyStudy],
+    done: Mapping[str, set[str]],
+    cores: int | None = None,
+) -> list[PlannedStudy]:
+    """The units to run in so many minutes, in order.
+
+    judged
+        The published results as they stand, on stored and shipped rows.
+    done
+        Keys of the units that have rows, by study; see `finished_units`.
+    cores
+        Processes for studies that run on the CPU; all of this machine by default.
+    """
+    if not 0 < minutes < math.inf:
+        raise UserError(f"minutes = {minutes:g}: a plan needs a positive number of minutes")
+    left = 60 * minutes
+    cores = cores or os.cpu_count() or 1
+    wanted: dict[str, list[str]] = {}
+    for line in judged:
+        if line.study in studies and PAPER in studies[line.study].settings:
+            missing = [] if decided_at(line, PAPER) else [line.id]
+            wanted[line.study] = wanted.get(line.study, []) + missing
+    costs = expected_costs()
+    whole = []
+    for name, ids in wanted.items():
+        units = planned(studies[name], PAPER)[1]
+        todo = [unit for unit in units if unit.key not in done.get(name, set())]
+        if todo and name in costs:
+            cost = costs[name]
+            keys = tuple(unit.key for unit in _seed_by_seed(todo))
+            seconds = _seconds(len(todo), cost, cores)
+            device = cost.paper_device
+            each = PlannedStudy(
+                studies[name], tuple(ids), keys, len(todo), len(units), seconds, device
+            )
+            whole.append(each)
+    whole.sort(key=_decisiveness)
+    chosen = []
+    for each in whole:
+        if each.seconds <= left:
+            chosen.append(each)
+            left -= each.seconds
+    for each in whole:
+        if left > 0 and not any(each.study is other.study for other in chosen):
+            part = _part(each, left, costs[each.study.name], cores)
+            if part.units:
+                chosen.append(part)
+                left -= part.seconds
+    place = {each.study.name: number for number, each in enumerate(whole)}
+    return sorted(chosen, key=lambda each: place[each.study.name])
+
+
+def finished_units(store: Store | None, studies: Iterable[str]) -> dict[str, set[str]]:
+    """Keys of the units at paper scale that are stored or shipped, by study."""
+    found = {
+        name: {
+            unit.key
+            for unit in (store.units(name, PAPER) if store else [])
+            if unit.status == "done"
+        }
+        for name in studies
+    }
+    for path in evidence.files(evidence.folder()):
+        if path.name.endswith(f".{PAPER.value}.json"):
+            shipped = evidence.load(path)
+            if shipped.study in found:
+                found[shipped.study] |= {unit.key for unit in shipped.units}
+    return found
+
+
+def _decisiveness(each: PlannedStudy) -> tuple[bool, float]:
+    """Seconds for one more verdict; studies whose results have verdicts already come last."""
+    return not each.open, each.seconds / max(len(each.open), 1)
+
+
+def _seconds(units: int, cost: ExpectedCost, cores: int) -> float:
+    at_once = cores if cost.paper_device == "cpu" else 1
+    return math.ceil(units / at_once) * cost.paper
+
+
+def _part(each: PlannedStudy, left: float, cost: ExpectedCost, cores: int) -> PlannedStudy:
+    """As many of its units as fit."""
+    at_once = cores if cost.paper_device == "cpu" else 1
+    fits = int(left // cost.paper) * at_once
+    units = each.units[:fits]
+    return each._replace(units=units, seconds=_seconds(len(units), cost, cores))
+
+
+def _seed_by_seed(units: Sequence[PlannedUnit]) -> list[PlannedUnit]:
+    return sorted(units, key=lambda unit: unit.seed)

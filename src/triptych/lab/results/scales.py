@@ -1,0 +1,93 @@
+"""What each result has at laptop and at paper scale, and how much of the paper plan is done."""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from triptych.lab.results.ranking import CODE_RUNS, STATUSES, Finding, Judged
+from triptych.lab.running.expected_costs import expected_costs
+from triptych.lab.running.runner import planned
+from triptych.studies.api.study import AnyStudy, Scale
+
+SHOWN = (Scale.LAPTOP, Scale.PAPER)
+
+
+class AtScale(NamedTuple):
+    """A result at one scale.
+
+    status
+        "holds", "fails", "undecided" or "not run yet".
+    done, planned
+        Units of its study.
+    shipped
+        The rows came with Triptych.
+    """
+
+    status: str
+    done: int
+    planned: int
+    shipped: bool = False
+
+    @property
+    def decided(self) -> bool:
+        return self.status in ("holds", "fails")
+
+
+def at_scales(line: Judged, study: AnyStudy | None) -> dict[Scale, AtScale]:
+    """A result at the scales its study has; nothing where there is no study yet."""
+    found = {}
+    for scale in SHOWN if study else ():
+        if study is None or scale not in study.settings:
+            continue
+        findings = [f for f in line.findings if f.scale == scale.value and f.status != CODE_RUNS]
+        if findings:
+            best = findings[0]  # the strongest comes first
+            found[scale] = AtScale(best.status, best.done, best.planned, best.shipped)
+        else:
+            found[scale] = AtScale(STATUSES[3], 0, len(planned(study, scale)[1]))
+    return found
+
+
+def decided_at(line: Judged, scale: Scale) -> bool:
+    """Whether a run at this scale says that the result holds or fails."""
+
+    def decides(finding: Finding) -> bool:
+        return finding.scale == scale.value and finding.status in ("holds", "fails")
+
+    return any(map(decides, line.findings))
+
+
+class PaperProgress(NamedTuple):
+    """How much of the paper plan is done, over all studies that decide a result.
+
+    share
+        Of the expected seconds of all units, from 0 to 1.
+    decided, results
+        Results with a verdict at paper scale, and results whose study has that scale.
+    """
+
+    done: int
+    units: int
+    share: float
+    decided: int
+    results: int
+
+
+def paper_progress(judged: Iterable[Judged], studies: Mapping[str, AnyStudy]) -> PaperProgress:
+    """How much of the plan at paper scale is done, by these runs and the shipped ones."""
+    done: dict[str, int] = {}
+    units: dict[str, int] = {}
+    decided = results = 0
+    for line in judged:
+        study = studies.get(line.study or "")
+        here = at_scales(line, study).get(Scale.PAPER)
+        if study is None or here is None:
+            continue
+        results += 1
+        decided += decided_at(line, Scale.PAPER)
+        units[study.name] = max(here.planned, units.get(study.name, 0))
+        done[study.name] = max(here.done, done.get(study.name, 0))
+    costs = expected_costs()
+    each = {name: costs[name].paper if name in costs else 1.0 for name in units}
+    total = sum(units[name] * each[name] for name in units)
+    share = sum(done[name] * each[name] for name in units) / total if total else 0.0
+    return PaperProgress(sum(done.values()), sum(units.values()), share, decided, results)

@@ -1,0 +1,60 @@
+"""What units are expected to cost: the order of a run, its time left, and what fits on a GPU.
+
+The numbers are in `expected_costs.toml` beside this file, and nowhere else.
+"""
+
+import functools
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import NamedTuple
+
+from triptych.studies.api.study import AnyStudy, Scale
+
+FILE = "expected_costs.toml"
+
+
+class ExpectedCost(NamedTuple):
+    """Seconds of one unit of a study, on average.
+
+    smoke, laptop
+        On one core.
+    paper
+        On one H200, or on one core where `paper_device` is "cpu".
+    measured
+        Whether units at paper scale were timed. Otherwise `paper` is a guess from the sizes.
+    """
+
+    smoke: float
+    laptop: float
+    paper: float
+    paper_device: str = "cuda"
+    measured: bool = False
+
+    def at(self, scale: Scale) -> float:
+        """Seconds of one unit at this scale."""
+        return {Scale.SMOKE: self.smoke, Scale.LAPTOP: self.laptop, Scale.PAPER: self.paper}[scale]
+
+
+@functools.cache
+def expected_costs() -> dict[str, ExpectedCost]:
+    """By the name of the study."""
+    text = files("triptych.lab.running").joinpath(FILE).read_text("utf-8")
+    return {name: ExpectedCost(**values) for name, values in tomllib.loads(text).items()}
+
+
+def expected_seconds(study: AnyStudy, scale: Scale, units: int) -> float | None:
+    """What so many units of a study cost together; None for a study that nobody has timed."""
+    cost = expected_costs().get(study.name)
+    return units * cost.at(scale) if cost else None
+
+
+def cheapest_first(studies: Sequence[AnyStudy], scale: Scale) -> list[AnyStudy]:
+    """In the order of what all their units cost; what nobody has timed comes last."""
+
+    def cost(study: AnyStudy) -> float:
+        units = len(study.units(study.settings[scale])) if scale in study.settings else 0
+        seconds = expected_seconds(study, scale, units)
+        return float("inf") if seconds is None else seconds
+
+    return sorted(studies, key=cost)
