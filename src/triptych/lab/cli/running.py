@@ -47,6 +47,7 @@ def run_studies(
     `typer.Exit`.
     """
     from triptych.lab.results import gathering, terminal
+    from triptych.lab.results.changes import remember_verdicts
     from triptych.lab.running import selection
     from triptych.lab.running.runner import planned
     from triptych.lab.running.store import Store
@@ -63,6 +64,7 @@ def run_studies(
         summaries = [_run(each, scale, overrides, store, options, old_rows) for each in chosen]
         results = gathering.gather(store, own)
         gathering.remember(store, results, own)
+    remember_verdicts(out, results.judged)
     claims = {claim.id for each in chosen for claim in each.study.claims}
     judged = [line for line in results.judged if line.id in claims]
     if as_json:
@@ -71,7 +73,7 @@ def run_studies(
     else:
         terminal.print_results(results, ids=claims if names else None, everything=False)
     wrong = _report_problems(summaries, results, {each.study.name for each in chosen})
-    gathering.write_report_of(results, out / gathering.REPORT)
+    gathering.write_report_of(results, out / gathering.REPORT, folder=out)
     if not as_json:
         typer.echo(f"Open {out / gathering.REPORT}")
     raise typer.Exit(int(wrong or terminal.failing(judged)))
