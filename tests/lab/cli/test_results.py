@@ -87,12 +87,55 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
     assert "there are no results in typo" in elsewhere.stderr
 
 
-def test_figures_are_written_as_files_that_stand_alone(tmp_path):
-    folder = str(tmp_path / "runs")
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    folder = str(tmp_path_factory.mktemp("small") / "runs")
     assert run("run", "exact_tuning", "--scale", "smoke", "--out", folder).exit_code == 0
-    done = run("report", "--out", folder, "--figures", str(tmp_path / "figures"))
+    return folder
+
+
+def test_figures_are_written_as_files_that_stand_alone(small_run, tmp_path):
+    done = run("report", "--out", small_run, "--figures", str(tmp_path / "figures"))
     assert done.exit_code == 0
     assert "1 figures in" in done.output
     (picture,) = (tmp_path / "figures").iterdir()
     assert picture.name == "exact_tuning-smoke-exact_tuning.svg"
-    assert picture.read_text().startswith("<svg")
+    assert "var(--" not in picture.read_text()
+    arguments = ["--format", "png, pdf,png", "--theme", "light,dark", "--out", small_run]
+    done = run("figures", str(tmp_path / "more"), *arguments, "--study", "exact_tuning")
+    assert done.stdout.strip() == f"4 files in {tmp_path / 'more'}"
+    assert {
+        path.name.removeprefix("exact_tuning-smoke-") for path in (tmp_path / "more").iterdir()
+    } == {f"exact_tuning{end}" for end in (".png", ".pdf", "-dark.png", "-dark.pdf")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["figures", "to", "--format", "gif"],
+            "no format 'gif': choose from svg, png, pdf",
+        ),
+        (["figures", "to", "--theme", ","], "no theme is given: choose from light, dark"),
+        (["figures", "to", "--study", "x"], "there is no study 'x': choose from exact_tuning"),
+        (["report", "--lecture"], "--lecture needs the ids of claims"),
+        (["report", "wei.fig-3-left"], "is an id without --lecture"),
+        (["report", "--lecture", "wei.fig"], "there is no claim 'wei.fig'; did you mean"),
+    ],
+)
+def test_mistakes_about_pages_are_one_sentence(
+    arguments, sentence, small_run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments, "--out", small_run)
+    assert done.exit_code == 2, done.output
+    assert sentence in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lecture_of_ones_own(small_run, tmp_path):
+    path = tmp_path / "lecture.html"
+    done = run("report", "--lecture", "li.fig-4.2", "--out", small_run, "--to", str(path))
+    assert done.stdout.strip() == f"Open {path}"
+    assert 'id="shown-li.fig-4.2"' in path.read_text()
+    assert 'class="claim"' not in path.read_text()

@@ -39,6 +39,7 @@ def report(
     """
     from triptych.core.validation import UserError
     from triptych.lab.results import gathering
+    from triptych.lab.results.figure_files import write_figures
 
     if lecture and not ids:
         raise UserError("--lecture needs the ids of claims; `triptych claims` lists them")
@@ -50,5 +51,5 @@ def report(
     for problem in results.problems:
         warn(problem)
     if figures:
-        typer.echo(f"{len(gathering.write_figures_of(results, figures))} figures in {figures}")
+        typer.echo(f"{len(write_figures(results.runs, figures))} figures in {figures}")
     typer.echo(f"Open {path}")

@@ -12,7 +12,7 @@ import textwrap
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 import numpy as np
@@ -31,8 +31,7 @@ WIDTH = 380.0  # of a panel: text of 11 points still reads at 360 pixels
 PLOT = 200.0  # height of the axes
 LINE = 15.0  # height of a line of text
 
-Theme = Literal["light", "dark"]
-THEMES: dict[Theme, dict[str, str]] = {
+THEMES: dict[str, dict[str, str]] = {
     "light": {
         "paper": "#ffffff",
         "ink": "#1d1c1a",
@@ -110,7 +109,7 @@ def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
     return drawing.canvas
 
 
-def draw_figure(figure: Figure, theme: Theme = "light") -> Canvas:
+def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
     """A matplotlib figure: the title, and under it the panels in rows of two or three."""
     if theme not in THEMES:
         raise UserError(f"there is no theme {theme!r}: choose from {', '.join(THEMES)}")

@@ -15,7 +15,6 @@ from triptych.core.validation import UserError
 from triptych.lab.results import evidence
 from triptych.lab.results.changes import changes
 from triptych.lab.results.ledger import Entry, load_ledger
-from triptych.lab.results.plots import to_svg
 from triptych.lab.results.ranking import (
     SCALES,
     Finding,
@@ -361,17 +360,3 @@ def write_report_of(
         lecture=lecture,
     )
     write_report(path, page)
-
-
-def write_figures_of(results: Results, folder: Path) -> list[Path]:
-    """Every figure of every run as an SVG file: STUDY-SCALE[-shipped]-NAME.svg."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for run in results.runs:
-        source = f"{run.study.replace('/', '.')}-{run.scale}" + ("-shipped" if run.shipped else "")
-        for figure in run.figures:
-            if isinstance(figure, Figure):
-                path = folder / f"{source}-{figure.name}.svg"
-                path.write_text(to_svg(figure, prefix=figure.name), encoding="utf-8")
-                written.append(path)
-    return written
