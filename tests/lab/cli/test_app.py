@@ -20,6 +20,7 @@ COMMANDS = (
     "claims",
     "rows",
     "report",
+    "figures",
     "export",
     "import",
     "list",

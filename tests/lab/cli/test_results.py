@@ -7,9 +7,63 @@ import json
 import pytest
 from tests.support.command_line import run
 
-from triptych.lab.results.ledger import load_ledger
+from triptych.lab.cli.claims import ChapterName
+from triptych.lab.results.ledger import CHAPTERS, chapter, load_ledger
+from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.runner import run_study
+from triptych.lab.running.store import Store
+from triptych.studies.api.study import Scale
 
 COUNTED = sum(not entry.extension for entry in load_ledger())
+
+
+def test_claims_fit_a_screen_and_can_be_filtered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(run("claims").stdout.splitlines()) <= 40
+    listed = run("claims", "--chapter", "refinement").stdout
+    assert "li.padir-speed" in listed
+    assert "li.fig-4.1 " not in listed
+    assert "Not run yet (6)" in listed
+    ids = {entry.id for entry in load_ledger() if entry.source.startswith("li:3.1")}
+    found = json.loads(run("claims", "--source", "li:3.1", "--json").stdout)
+    assert (
+        {line["id"] for line in found}
+        == ids
+        == {f"li.{n}" for n in ("thm-3.1.1", "thm-3.1.2", "prop-3.1.1", "prop-3.1.2")}
+    )
+    assert run("claims", "--source", "own").stdout.strip() == "No claim fits."
+    assert run("claims", "--status", "fails").stdout.strip() == "No claim fits."
+    assert run("claims", "--chapter", "nothing").exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_claims_in_an_empty_folder_write_nothing(tmp_path):
+    done = run("claims", "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert "there are no results in" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chapters_of_the_command_line_are_those_of_the_ledger():
+    assert [name.value for name in ChapterName] == list(CHAPTERS)
+    assert {chapter(entry.source) for entry in load_ledger()} == set(CHAPTERS)
+    assert chapter("li:2.1.7.1") == "topics"
+    assert chapter("li:4.2.1.1") == "masking"
+    assert chapter("li:4.2.3 Speed") == "refinement"
+    assert chapter("mine") == ""
+
+
+def test_three_lines_after_a_run(tmp_path):
+    out = str(tmp_path / "runs")
+    small = ["run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0"]
+    first = run(*small, "--out", out).stdout.splitlines()[-3:]
+    assert first == [
+        "Changed: this is the first run here; 0 claims have a verdict.",
+        f"Open {tmp_path / 'runs' / 'report.html'}",
+        "Next: `triptych run exact_heads --scale laptop` gives a verdict.",
+    ]
+    again = run(*small, "--out", out).stdout.splitlines()[-3:]
+    assert again[0] == "Changed: no verdict since the run before."
 
 
 def test_rows_for_a_spreadsheet(tmp_path):
@@ -43,7 +97,8 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = run("claims")
     assert before.exit_code == 0
-    assert "laptop scale, shipped, cpu: holds" in before.stdout
+    shown = run("claims", "wei.prop-3.4").stdout
+    assert "laptop scale, shipped, cpu: holds" in shown
     assert "2 of these verdicts rest on shipped evidence." in before.stdout
     line = json.loads(run("claims", "--json").stdout)[0]
     assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
@@ -89,9 +144,10 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def small_run(tmp_path_factory):
-    folder = str(tmp_path_factory.mktemp("small") / "runs")
-    assert run("run", "exact_tuning", "--scale", "smoke", "--out", folder).exit_code == 0
-    return folder
+    folder = tmp_path_factory.mktemp("small") / "runs"
+    with Store.open(folder) as store:
+        run_study(find_studies()["exact_tuning"], Scale.SMOKE, store=store, workers=0)
+    return str(folder)
 
 
 def test_figures_are_written_as_files_that_stand_alone(small_run, tmp_path):

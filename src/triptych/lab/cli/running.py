@@ -47,7 +47,7 @@ def run_studies(
     `typer.Exit`.
     """
     from triptych.lab.results import gathering, terminal
-    from triptych.lab.results.changes import remember_verdicts
+    from triptych.lab.results.changes import changes, remember_verdicts
     from triptych.lab.running import selection
     from triptych.lab.running.runner import planned
     from triptych.lab.running.store import Store
@@ -70,12 +70,16 @@ def run_studies(
     if as_json:
         shown = judged if names else results.judged
         typer.echo(json.dumps(terminal.as_json(shown), indent=2))
+    elif names:
+        terminal.print_results(results, ids=claims, everything=False)
     else:
-        terminal.print_results(results, ids=claims if names else None, everything=False)
+        terminal.print_summary(results)
     wrong = _report_problems(summaries, results, {each.study.name for each in chosen})
     gathering.write_report_of(results, out / gathering.REPORT, folder=out)
     if not as_json:
-        typer.echo(f"Open {out / gathering.REPORT}")
+        page = out / gathering.REPORT
+        for line in terminal.closing(changes(out, results.judged), page, judged):
+            typer.echo(line)
     raise typer.Exit(int(wrong or terminal.failing(judged)))
 
 
