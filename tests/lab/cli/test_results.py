@@ -3,12 +3,17 @@
 import csv
 import io
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.command_line import run
 
 from triptych.lab.cli.claims import ChapterName
+from triptych.lab.results import terminal
+from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import CHAPTERS, chapter, load_ledger
+from triptych.lab.results.ranking import Finding, Judged
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
@@ -53,17 +58,30 @@ def test_chapters_of_the_command_line_are_those_of_the_ledger():
     assert chapter("mine") == ""
 
 
-def test_three_lines_after_a_run(tmp_path):
-    out = str(tmp_path / "runs")
-    small = ["run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0"]
-    first = run(*small, "--out", out).stdout.splitlines()[-3:]
-    assert first == [
+def test_three_lines_after_a_run():
+    page = Path("runs/report.html")
+    entry = load_ledger()[0]
+    code_runs = Finding("exact_heads", "smoke", False, "code runs")
+    found = Finding("exact_heads", "laptop", False, "fails")
+    smoke = Judged(entry, "not run yet", (code_runs,), "exact_heads")
+    fails = Judged(entry, "fails", (found,), "exact_heads")
+    holds = Judged(entry, "holds", (replace(found, status="holds"),), "exact_heads")
+    change = Change(entry.id, entry.title, "holds", "fails")
+    assert terminal.closing(None, page, [smoke]) == [
         "Changed: this is the first run here; 0 claims have a verdict.",
-        f"Open {tmp_path / 'runs' / 'report.html'}",
+        "Open runs/report.html",
         "Next: `triptych run exact_heads --scale laptop` gives a verdict.",
     ]
-    again = run(*small, "--out", out).stdout.splitlines()[-3:]
-    assert again[0] == "Changed: no verdict since the run before."
+    assert terminal.closing([change], page, [fails]) == [
+        "Changed: wei.prop-3.4 fails.",
+        "Open runs/report.html",
+        "Next: `triptych claims wei.prop-3.4` shows why wei.prop-3.4 fails.",
+    ]
+    lines = terminal.closing([], page, [holds])
+    assert lines[0] == "Changed: no verdict since the run before."
+    assert "triptych report --lecture wei.prop-3.4" in lines[2]
+    assert "and 2 more." in terminal.closing([change] * 6, page, [])[0]
+    assert "triptych new study" in terminal.closing([], page, [])[2]
 
 
 def test_rows_for_a_spreadsheet(tmp_path):
