@@ -34,6 +34,7 @@
   const clearing = document.getElementById("clear");
   const unfold = document.getElementById("unfold");
   const text = form.elements.text;
+  let unfolded = false;  // by the search before
   function apply() {
     const wanted = chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.verdict);
     const source = form.elements.source.value;
@@ -53,9 +54,10 @@
     for (const study of studies) study.hidden = !says(study);
     for (const group of groups) {
       group.hidden = !group.querySelector("details.claim:not([hidden])");
-      group.open = searching;
+      if (searching || unfolded) group.open = searching;  // what a reader unfolds stays open
     }
     for (const chapter of chapters) chapter.hidden = !chapter.querySelector("details.study:not([hidden])");
+    unfolded = searching;
     document.getElementById("shown").textContent = shown + " of " + claims.length + " results";
     document.getElementById("none").hidden = shown > 0;
     clearing.hidden = !searching;
