@@ -306,6 +306,10 @@ def test_the_page_loads_nothing(html: str, page: Page):
     }
 
 
+def test_every_colour_is_one_of_the_page(html: str):
+    assert set(re.findall(r"var\((--[\w-]+)", html)) <= set(re.findall(r"(--[\w-]+):", html))
+
+
 def test_everything_is_escaped(html: str, page: Page):
     assert "<script>alert" not in html
     assert [tag for tag, _ in page.tags].count("script") == 1

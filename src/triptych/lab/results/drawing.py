@@ -96,7 +96,8 @@ class Drawing(NamedTuple):
 @contextmanager
 def look(**more: Any) -> Iterator[None]:
     """Fonts and sizes of every figure; the user's own settings of matplotlib stay outside."""
-    with matplotlib.rc_context(_RC | more), warnings.catch_warnings():
+    settings: dict[Any, Any] = {**_RC, **more}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a glyph that DejaVu lacks
         yield
 

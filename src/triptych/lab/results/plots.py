@@ -10,7 +10,7 @@ import io
 import math
 import re
 
-from triptych.lab.results.drawing import draw_panel, look, outside
+from triptych.lab.results.drawing import THEMES, draw_panel, look, outside
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
 # name of the CSS variable -> the colour that matplotlib draws in its place
@@ -28,6 +28,12 @@ SENTINELS = {
     "published": "#d1510d",
     "truth": "#0d7e51",
 }
+
+
+def css_variables(theme: str) -> str:
+    """The colours of a theme as CSS, for `:root` of a page with these drawings."""
+    colours = "".join(f"--{name}: {colour}; " for name, colour in THEMES[theme].items())
+    return f"{colours}--sans: system-ui, sans-serif;"
 
 
 def to_svg(figure: Figure, *, prefix: str | None = None) -> str:

@@ -16,6 +16,7 @@ from triptych.lab.results.ranking import (
     total_seconds,
 )
 from triptych.lab.results.report_text import number, words
+from triptych.lab.results.typesetting import title_html
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
 MOST_ROWS = 8  # of a study, shown in the report; the store has them all
@@ -121,7 +122,11 @@ def study_view(
         "devices": devices(run),
         "imported": sum(unit.imported for unit in run.units),
         "cost": total_seconds(run),
-        "claims": [(line, run.findings[line.id]) for line in judged if line.id in run.findings],
+        "claims": [
+            (line, title_html("" if run.own else line.id, line.entry.title), run.findings[line.id])
+            for line in judged
+            if line.id in run.findings
+        ],
         "search": " ".join(
             [run.study, run.question, run.scale, run.chapter, *run.findings]
             + ["shipped"] * run.shipped
