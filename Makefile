@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := pyproject.toml constraints.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus lint types bench clean
+.PHONY: help reproduce test test-slow test-cpus lint types bench docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -30,6 +30,9 @@ types: $(VENV)/installed-test  ## pyright on src
 
 bench: $(VENV)/installed-bench  ## speed against peers; updates the table in the README
 	$(BIN)/python -m benchmarks --readme
+
+docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

@@ -21,6 +21,7 @@ COMMANDS = (
     "claims",
     "rows",
     "report",
+    "figures",
     "export",
     "import",
     "list",

@@ -3,13 +3,85 @@
 import csv
 import io
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.support.command_line import run
 
-from triptych.lab.results.ledger import load_ledger
+from triptych.lab.cli.claims import ChapterName
+from triptych.lab.results import terminal
+from triptych.lab.results.changes import Change
+from triptych.lab.results.ledger import CHAPTERS, chapter, load_ledger
+from triptych.lab.results.ranking import Finding, Judged
+from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.runner import run_study
+from triptych.lab.running.store import Store
+from triptych.studies.api.study import Scale
 
 COUNTED = sum(not entry.extension for entry in load_ledger())
+
+
+def test_claims_fit_a_screen_and_can_be_filtered(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert len(run("claims").stdout.splitlines()) <= 40
+    listed = run("claims", "--chapter", "refinement").stdout
+    assert "li.padir-speed" in listed
+    assert "li.fig-4.1 " not in listed
+    assert "Not run yet (6)" in listed
+    ids = {entry.id for entry in load_ledger() if entry.source.startswith("li:3.1")}
+    found = json.loads(run("claims", "--source", "li:3.1", "--json").stdout)
+    assert (
+        {line["id"] for line in found}
+        == ids
+        == {f"li.{n}" for n in ("thm-3.1.1", "thm-3.1.2", "prop-3.1.1", "prop-3.1.2")}
+    )
+    assert run("claims", "--source", "own").stdout.strip() == "No claim fits."
+    assert run("claims", "--status", "fails").stdout.strip() == "No claim fits."
+    assert run("claims", "--chapter", "nothing").exit_code == 2
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_claims_in_an_empty_folder_write_nothing(tmp_path):
+    done = run("claims", "--out", str(tmp_path))
+    assert done.exit_code == 2
+    assert "there are no results in" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_chapters_of_the_command_line_are_those_of_the_ledger():
+    assert [name.value for name in ChapterName] == list(CHAPTERS)
+    assert {chapter(entry.source) for entry in load_ledger()} == set(CHAPTERS)
+    assert chapter("li:2.1.7.1") == "topics"
+    assert chapter("li:4.2.1.1") == "masking"
+    assert chapter("li:4.2.3 Speed") == "refinement"
+    assert chapter("mine") == ""
+
+
+def test_three_lines_after_a_run():
+    page = Path("runs/report.html")
+    entry = load_ledger()[0]
+    code_runs = Finding("exact_heads", "smoke", False, "code runs")
+    found = Finding("exact_heads", "laptop", False, "fails")
+    smoke = Judged(entry, "not run yet", (code_runs,), "exact_heads")
+    fails = Judged(entry, "fails", (found,), "exact_heads")
+    holds = Judged(entry, "holds", (replace(found, status="holds"),), "exact_heads")
+    change = Change(entry.id, entry.title, "holds", "fails")
+    assert terminal.closing(None, page, [smoke]) == [
+        "Changed: this is the first run here; 0 claims have a verdict.",
+        "Open runs/report.html",
+        "Next: `triptych run exact_heads --scale laptop` gives a verdict.",
+    ]
+    assert terminal.closing([change], page, [fails]) == [
+        "Changed: wei.prop-3.4 fails.",
+        "Open runs/report.html",
+        "Next: `triptych claims wei.prop-3.4` shows why wei.prop-3.4 fails.",
+    ]
+    lines = terminal.closing([], page, [holds])
+    assert lines[0] == "Changed: no verdict since the run before."
+    assert "triptych report --lecture wei.prop-3.4" in lines[2]
+    assert "and 2 more." in terminal.closing([change] * 6, page, [])[0]
+    assert "triptych new study" in terminal.closing([], page, [])[2]
 
 
 def test_rows_for_a_spreadsheet(tmp_path):
@@ -43,7 +115,8 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = run("claims")
     assert before.exit_code == 0
-    assert "laptop scale, shipped, cpu: holds" in before.stdout
+    shown = run("claims", "wei.prop-3.4").stdout
+    assert "laptop scale, shipped, cpu: holds" in shown
     assert "2 of these verdicts rest on shipped evidence." in before.stdout
     line = json.loads(run("claims", "--json").stdout)[0]
     assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
@@ -87,12 +160,56 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
     assert "there are no results in typo" in elsewhere.stderr
 
 
-def test_figures_are_written_as_files_that_stand_alone(tmp_path):
-    folder = str(tmp_path / "runs")
-    assert run("run", "exact_tuning", "--scale", "smoke", "--out", folder).exit_code == 0
-    done = run("report", "--out", folder, "--figures", str(tmp_path / "figures"))
+@pytest.fixture(scope="module")
+def small_run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("small") / "runs"
+    with Store.open(folder) as store:
+        run_study(find_studies()["exact_tuning"], Scale.SMOKE, store=store, workers=0)
+    return str(folder)
+
+
+def test_figures_are_written_as_files_that_stand_alone(small_run, tmp_path):
+    done = run("report", "--out", small_run, "--figures", str(tmp_path / "figures"))
     assert done.exit_code == 0
     assert "1 figures in" in done.output
     (picture,) = (tmp_path / "figures").iterdir()
     assert picture.name == "exact_tuning-smoke-exact_tuning.svg"
-    assert picture.read_text().startswith("<svg")
+    assert "var(--" not in picture.read_text()
+    arguments = ["--format", "png, pdf,png", "--theme", "light,dark", "--out", small_run]
+    done = run("figures", str(tmp_path / "more"), *arguments, "--study", "exact_tuning")
+    assert done.stdout.strip() == f"4 files in {tmp_path / 'more'}"
+    assert {
+        path.name.removeprefix("exact_tuning-smoke-") for path in (tmp_path / "more").iterdir()
+    } == {f"exact_tuning{end}" for end in (".png", ".pdf", "-dark.png", "-dark.pdf")}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (
+            ["figures", "to", "--format", "gif"],
+            "no format 'gif': choose from svg, png, pdf",
+        ),
+        (["figures", "to", "--theme", ","], "no theme is given: choose from light, dark"),
+        (["figures", "to", "--study", "x"], "there is no study 'x': choose from exact_tuning"),
+        (["report", "--lecture"], "--lecture needs the ids of claims"),
+        (["report", "wei.fig-3-left"], "is an id without --lecture"),
+        (["report", "--lecture", "wei.fig"], "there is no claim 'wei.fig'; did you mean"),
+    ],
+)
+def test_mistakes_about_pages_are_one_sentence(
+    arguments, sentence, small_run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments, "--out", small_run)
+    assert done.exit_code == 2, done.output
+    assert sentence in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_lecture_of_ones_own(small_run, tmp_path):
+    path = tmp_path / "lecture.html"
+    done = run("report", "--lecture", "li.fig-4.2", "--out", small_run, "--to", str(path))
+    assert done.stdout.strip() == f"Open {path}"
+    assert 'id="shown-li.fig-4.2"' in path.read_text()
+    assert 'class="claim"' not in path.read_text()

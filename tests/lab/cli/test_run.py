@@ -43,6 +43,8 @@ def test_run_judge_and_report(tmp_path):
     assert "wei.thm-3.3" in page.read_text()
     again = run(*small)
     assert "nothing to run" in again.stderr or "0 units" in again.stderr
+    assert "Changed: no verdict since the run before." in again.stdout
+    assert f"Open {page}\nNext: `triptych run exact_heads" in again.stdout
     told = json.loads(run("claims", "--out", str(out), "--json").stdout)
     assert len(told) == SIZE
     assert list(told[0]) == FIELDS

@@ -11,10 +11,12 @@ import pytest
 
 from triptych.core.estimates import Estimate, Status
 from triptych.core.validation import UserError
+from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import Entry, load_ledger
-from triptych.lab.results.plots import COLOURS, notes, panel_svgs, to_svg
+from triptych.lab.results.plots import SENTINELS, notes, panel_svgs, to_svg
 from triptych.lab.results.ranking import NotDrawn, StudyRun, UnitRecord, find, judge_ledger
-from triptych.lab.results.report import duration, number, render_report, write_report
+from triptych.lab.results.report import render_report, write_report
+from triptych.lab.results.report_text import duration, number
 from triptych.studies.api.decide import Verdict, above, at_edge, decide, exactly, shown
 from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
 from triptych.studies.api.study import Claim
@@ -187,11 +189,20 @@ OWN = toy("mine", "laptop", ("mine.claim", Status.HOLDS), units=UNITS[:2], own=T
 
 
 def render(
-    runs: list[StudyRun], problems: tuple[str, ...] = (), own: Any = None, ledger: Any = LEDGER
+    runs: list[StudyRun],
+    problems: tuple[str, ...] = (),
+    own: Any = None,
+    ledger: Any = LEDGER,
+    **more: Any,
 ) -> str:
-    judged = judge_ledger(ledger, runs)
     return render_report(
-        judged, runs, generated="today", environment={"python": EVIL}, own=own, problems=problems
+        judge_ledger(ledger, runs),
+        runs,
+        generated="today",
+        environment={"python": EVIL},
+        own=own,
+        problems=problems,
+        **more,
     )
 
 
@@ -216,7 +227,7 @@ def test_every_kind_of_figure_draws(name: str):
     assert "script" not in {tag for tag, _ in page.tags}
     assert "<style" not in drawn
     assert "dejavu" not in drawn.lower()
-    for sentinel, _ in COLOURS.values():
+    for sentinel in SENTINELS.values():
         assert sentinel not in drawn
     fills = set(re.findall(r"(?:fill|stroke): ?([^;\"]+)", drawn))
     assert all(colour.startswith("var(--") or colour == "none" for colour in fills), fills
@@ -234,10 +245,10 @@ def test_kinds_have_one_look():
 def test_intervals_are_drawn():
     with_band = to_svg(figure(panel(series("ours"))))
     without = to_svg(figure(panel(series("ours", spread=0))))
-    assert "opacity: 0.16" in with_band
-    assert "opacity: 0.16" not in without
+    assert "opacity:0.16" in with_band
+    assert "opacity:0.16" not in without
     bars = to_svg(figure(panel(series("ours", line=False))))
-    assert bars.count("opacity: 0.75") == 3
+    assert bars.count("opacity:0.75") == 3
 
 
 def test_edges_are_explained():
@@ -279,7 +290,7 @@ def test_the_page_is_well_formed_with_unique_ids(page: Page):
     assert len(page.ids) == len(set(page.ids))
     targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
     targets |= {a["xlink:href"] for tag, a in page.tags if tag == "use" and a.get("xlink:href")}
-    assert {target[1:] for target in targets if target} <= set(page.ids)
+    assert {t[1:] for t in targets if t and not t.startswith("#search=")} <= set(page.ids)
 
 
 def test_the_page_loads_nothing(html: str, page: Page):
@@ -292,8 +303,11 @@ def test_the_page_loads_nothing(html: str, page: Page):
     assert not re.search(r"url\((?!#)", html)
     assert set(re.findall(r"https?://[^\"' )]+", html)) <= {
         "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
     }
+
+
+def test_every_colour_is_one_of_the_page(html: str):
+    assert set(re.findall(r"var\((--[\w-]+)", html)) <= set(re.findall(r"(--[\w-]+):", html))
 
 
 def test_everything_is_escaped(html: str, page: Page):
@@ -307,16 +321,71 @@ def test_the_same_rows_are_the_same_bytes(html: str):
     assert render(RUNS) == html
 
 
-def test_the_whole_ledger_can_be_filtered(page: Page):
-    rows = [attrs for tag, attrs in page.tags if tag == "tr" and "data-verdict" in attrs]
-    assert [row["id"] for row in rows] == [entry.id for entry in LEDGER]
-    assert {row["data-verdict"] for row in rows} == {"holds", "fails", "undecided", "not-run-yet"}
-    assert {row["data-kind"] for row in rows} == {"theorem", "number", "direction", "picture"}
+def claims_of(page: Page) -> list[dict[str, str | None]]:
+    """The attributes of every claim of the ledger."""
+    return [attrs for tag, attrs in page.tags if tag == "details" and attrs.get("class") == "claim"]
+
+
+def test_every_claim_is_there_and_can_be_searched(page: Page):
+    claims = claims_of(page)
+    assert [claim["id"] for claim in claims] == [entry.id for entry in LEDGER]
+    assert {c["data-verdict"] for c in claims} == {"holds", "fails", "undecided", "not-run-yet"}
+    assert {c["data-kind"] for c in claims} == {"theorem", "number", "direction", "picture"}
     options = {a.get("value") for tag, a in page.tags if tag == "option"}
-    assert {row["data-work"] for row in rows} == {"wei", "li"} <= options
-    assert {row["data-part"] for row in rows} <= options
+    assert {c["data-work"] for c in claims} == {"wei", "li"} <= options
+    assert {c["data-part"] for c in claims} <= options
     chips = {a.get("data-verdict") for tag, a in page.tags if tag == "button"}
-    assert {row["data-verdict"] for row in rows} <= chips
+    assert {c["data-verdict"] for c in claims} <= chips
+    for claim, entry in zip(claims, LEDGER, strict=True):
+        words = f"{entry.id} {entry.title} {entry.source} {entry.kind}".lower().split()
+        assert all(word in claim["data-search"] for word in words), entry.id
+        assert claim["data-verdict"].replace("-", " ") in claim["data-search"]
+    studies = [a for tag, a in page.tags if tag == "details" and a.get("class") == "study"]
+    assert len(studies) == len(RUNS)
+    assert all("toy/" in study["data-search"] for study in studies)
+    fields = [a for tag, a in page.tags if tag == "input"]
+    assert [field["type"] for field in fields] == ["search"]
+
+
+def test_everything_but_the_summary_and_the_chosen_claims_is_folded(html: str, page: Page):
+    folded = [attrs for tag, attrs in page.tags if tag == "details"]
+    assert len(folded) > len(LEDGER)
+    assert not any("open" in attrs for attrs in folded)
+    before = html.index('<section id="ledger">')
+    assert html.index('<section id="summary">') < html.index('<section id="chosen">') < before
+    assert html.index('class="claim"') > before
+    assert html.index('class="study"') > before
+
+
+def test_the_summary_says_what_is_new_and_what_fails():
+    changed = Change("li.fig-2.5", EVIL, "not run yet", "fails")
+    text = Page(render(RUNS, changes=[changed])).text
+    assert "New since the run before li.fig-2.5 fails, was not run yet" in text
+    assert "What fails li.fig-2.5 As fig 2.2 without" in text
+    assert "No verdict changed." in Page(render(RUNS, changes=[])).text
+    many = Page(render(RUNS, changes=[changed] * 9)).text
+    assert "and 3 more" in many
+    assert "This folder has seen one run so far." in Page(render(RUNS)).text
+
+
+def test_a_lecture_is_a_short_page_of_chosen_claims():
+    html = render(RUNS, lecture=["li.tab-2.6", "wei.fig-3-left"])
+    page = Page(html)
+    cards = [a["id"] for tag, a in page.tags if tag == "article"]
+    assert cards == ["shown-li.tab-2.6", "shown-wei.fig-3-left"]
+    assert claims_of(page) == []
+    assert "6.8 [3.4, 10.3] > 0 published 10.7" in page.text
+    assert "Its figure stands above" in page.text  # both are of one study
+    targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
+    assert {t[1:] for t in targets if t and not t.startswith("#search=")} <= set(page.ids)
+    with pytest.raises(UserError, match=r"no claim 'li.tab-2.66'; did you mean li.tab-2.6\?"):
+        render(RUNS, lecture=["li.tab-2.66"])
+
+
+def test_formulas_are_typeset(html: str):
+    assert html.count("<math") > 100
+    assert "\\mathcal" not in html
+    assert "P[Z|V]" not in re.sub(r' data-search="[^"]*"', "", html)
 
 
 def test_a_study_says_what_happened(page: Page):
@@ -333,7 +402,7 @@ def test_a_study_says_what_happened(page: Page):
         "It could not be drawn. KeyError",
         "It could not be drawn. toy raised ValueError: heatmap",
         "2026-11-15, commit abc",
-        "20 more rows are in the store",
+        "52 more rows are in the store",
         "It needs more than the core installation: ray",
         "Published values are read from a figure",
         "No figure: there are no rows yet.",
@@ -347,7 +416,7 @@ def test_an_empty_store_says_what_to_type(runs: list[StudyRun]):
     page = Page(render(runs))
     assert "Nothing has been run yet" in page.text
     assert "triptych reproduce" in page.text
-    assert len([a for tag, a in page.tags if tag == "tr" and "data-verdict" in a]) == len(LEDGER)
+    assert len(claims_of(page)) == len(LEDGER)
 
 
 def test_every_check_is_a_line(page: Page):
@@ -373,11 +442,12 @@ def test_a_remark_and_an_extension_are_said():
 def test_own_claims_stand_apart():
     own = {"mine": judge_ledger([Entry("mine.claim", "direction", f"Mine {EVIL}", "")], [OWN])}
     page = Page(render([*RUNS, OWN], own=own))
-    rows = [attrs for tag, attrs in page.tags if tag == "tr" and "data-verdict" in attrs]
+    rows = claims_of(page)
     assert [row["id"] for row in rows] == [*(entry.id for entry in LEDGER), "mine.claim"]
     assert (rows[-1]["data-work"], rows[-1]["data-verdict"]) == ("own", "holds")
     assert "Your own mine 1 holds" in page.text
-    assert "your own study" in page.text
+    assert "Your own studies mine" in page.text
+    assert "Your own claims: 1 holds." in page.text
     assert len(page.ids) == len(set(page.ids))
 
 
@@ -386,15 +456,15 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
     page = Page(html)
     assert len(page.ids) == len(set(page.ids))
     targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
-    assert {target[1:] for target in targets if target} <= set(page.ids)
+    assert {t[1:] for t in targets if t and not t.startswith("#search=")} <= set(page.ids)
     assert "<script>alert" not in html
     for said in (
-        "holds except τ = T paper scale, shipped",  # the cell of the verdict
+        "Prompt tuning beats head tuning at every hidden size, most when",
         "paper scale, shipped: holds, except τ = T toy/first",
         "laptop scale: holds",  # beside
         "2 of 3 units",
         "2 more units of other settings are left out",
-        "Paper scale, shipped",
+        "paper, shipped",
         "These rows were not made by a run in this folder.",
         "2 of 3 done, 1 not run",
         "2 units of the file were made with other settings",
@@ -403,7 +473,7 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
         "from 3 runs that took",
         "and from the shipped evidence of 2 runs",
         "4 of the verdicts rest on it",
-        "20 more rows are in the file",
+        "52 more rows are in the file",
         "Broken <script>",
     ):
         assert said in page.text, said

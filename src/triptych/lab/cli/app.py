@@ -14,6 +14,7 @@ from triptych.lab.cli.env import env
 from triptych.lab.cli.errors import DEBUG, Commands
 from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.fetch import fetch
+from triptych.lab.cli.figures import figures
 from triptych.lab.cli.generate import generate
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
@@ -65,6 +66,7 @@ app.command()(paper)
 app.command()(claims)
 app.command()(rows)
 app.command()(report)
+app.command()(figures)
 app.command("export")(export_units)
 app.command("import")(import_units)
 app.command("list")(list_all)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,34 +15,84 @@ if TYPE_CHECKING:
     from triptych.lab.results.gathering import Results
 
 
+class StatusName(StrEnum):
+    holds = "holds"
+    fails = "fails"
+    undecided = "undecided"
+    not_run_yet = "not run yet"
+
+
+class ChapterName(StrEnum):
+    tuning = "tuning"
+    topics = "topics"
+    brackets = "brackets"
+    generation = "generation"
+    masking = "masking"
+    refinement = "refinement"
+
+
 def claims(
     ids: Annotated[
-        list[str] | None, typer.Argument(help="Ids of claims; all of them by default.")
+        list[str] | None,
+        typer.Argument(metavar="[ID]...", help="Claims to print with all their checks."),
     ] = None,
+    status: Annotated[
+        StatusName | None, typer.Option(help="List the claims with this verdict.")
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(help="List the claims of a source, such as wei, li, li:3 or own."),
+    ] = None,
+    chapter: Annotated[
+        ChapterName | None, typer.Option(help="List the claims of a chapter.")
+    ] = None,
+    checks: Annotated[
+        bool, typer.Option("--checks", help="Print every check of every listed claim.")
+    ] = False,
     out: Out = DEFAULT_FOLDER,
     as_json: Json = False,
 ) -> None:
-    """Print the verdict of every claim, with a line per check.
+    """Print what holds, what fails and what is undecided.
 
-    Verdicts come from the rows stored so far. The strongest evidence comes first: paper
-    scale before laptop scale. Exit code 1 means that a claim fails in your own run. Shipped
-    evidence never changes it.
+    Verdicts come from the rows stored so far. Give ids to see every check of these claims. The
+    strongest evidence comes first: paper scale before laptop scale. Exit code 1 means that a claim
+    fails in your own run. Shipped evidence never changes it.
 
     Example: triptych claims li.tab-3.3 wei.fig-3-left
+    Example: triptych claims --chapter masking --status undecided
     """
-    from triptych.lab.results import terminal
+    from triptych.lab.results import ledger, terminal
 
     results = stored_results(out)
     _refuse_unknown(ids or [], results)
-    wanted = set(ids) if ids else None
-    chosen = [line for line in results.judged if wanted is None or line.id in wanted]
-    if as_json:
+    own = {line.id for lines in results.own.values() for line in lines}
+    chosen = [
+        line
+        for line in results.judged
+        if (not ids or line.id in ids)
+        and (status is None or line.status == status.value)
+        and (source is None or _is_of(line.entry.source, source, line.id in own))
+        and (chapter is None or ledger.chapter(line.entry.source) == chapter.value)
+    ]
+    if not chosen and not as_json:
+        typer.echo("No claim fits.")
+    elif as_json:
         typer.echo(json.dumps(terminal.as_json(chosen), indent=2))
+    elif ids or checks:
+        terminal.print_results(results, ids={line.id for line in chosen}, everything=True)
     else:
-        terminal.print_results(results, ids=wanted, everything=True)
+        filtered = bool(status or source or chapter)
+        terminal.print_summary(results, chosen if filtered else None)
     for problem in results.problems:
         warn(problem)
     raise typer.Exit(int(terminal.failing(chosen)))
+
+
+def _is_of(source: str, wanted: str, own: bool) -> bool:
+    """Whether `li:3.2.1` is of `li`, `li:3` or `li:3.2`; a user's own claims are of `own`."""
+    if own or wanted == "own":
+        return own and wanted == "own"
+    return source == wanted or (source + ":").startswith((wanted + ":", wanted + "."))
 
 
 def _refuse_unknown(ids: Sequence[str], results: "Results") -> None:

@@ -19,19 +19,25 @@ class EngineName(StrEnum):
 
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:1.")]
-Out = Annotated[Path, typer.Option(help="Run folder: results, cache and report live there.")]
+Device = Annotated[str, typer.Option(help="Compute on this device: cpu, cuda or cuda:1.")]
+Out = Annotated[Path, typer.Option(help="The run folder has results, cache and report.")]
 ScaleOption = Annotated[
     ScaleName,
-    typer.Option(help="smoke: seconds; laptop: minutes on 2 cores; paper: the source's setting."),
+    typer.Option(
+        help="How large the run is: smoke takes seconds, laptop minutes on 2 cores, and paper is "
+        "the setting of the source."
+    ),
 ]
-Seeds = Annotated[int | None, typer.Option(help="Seeds per setting; the study's own by default.")]
+Seeds = Annotated[
+    int | None, typer.Option(help="Run so many seeds per setting, not the study's own.")
+]
 EngineOption = Annotated[
-    EngineName, typer.Option(help="local: processes on this machine; ray: a Ray cluster.")
+    EngineName,
+    typer.Option(help="Run in local processes, or on a Ray cluster."),
 ]
-Address = Annotated[str | None, typer.Option(help="Ray cluster to join; else one is started.")]
-Workers = Annotated[int | None, typer.Option(help="Processes; by default one per core.")]
-Limit = Annotated[float | None, typer.Option(help="Seconds that one unit may take.")]
+Address = Annotated[str | None, typer.Option(help="Join this Ray cluster; else one is started.")]
+Workers = Annotated[int | None, typer.Option(help="Use so many processes, not one per core.")]
+Limit = Annotated[float | None, typer.Option(help="Stop a unit after so many seconds.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Make rows anew that other code made.")]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Use rows that were made before the study was edited.")

@@ -52,6 +52,7 @@ def run_studies(
         Where none is named, run the studies that decide no published result too.
     """
     from triptych.lab.results import gathering, terminal
+    from triptych.lab.results.changes import changes, remember_verdicts
     from triptych.lab.running import selection
     from triptych.lab.running.runner import planned
     from triptych.lab.running.store import Store
@@ -71,24 +72,30 @@ def run_studies(
         summaries = _run_all(chosen, scale, overrides, store, options, old_rows)
         results = gathering.gather(store, own)
         gathering.remember(store, results, own)
+    remember_verdicts(out, results.judged)
     claims = {claim.id for each in chosen for claim in each.study.claims}
     judged = [line for line in results.judged if line.id in claims]
     if as_json:
         shown = judged if names else results.judged
         typer.echo(json.dumps(terminal.as_json(shown), indent=2))
+    elif names:
+        terminal.print_results(results, ids=claims, everything=False)
     else:
-        terminal.print_results(results, ids=claims if names else None, everything=False)
+        terminal.print_summary(results)
+    if not as_json:
         for line in cost_lines(summaries):
             typer.echo(line)
     wrong = _report_problems(list(summaries.values()), results, set(summaries))
-    gathering.write_report_of(results, out / gathering.REPORT)
+    gathering.write_report_of(results, out / gathering.REPORT, folder=out)
     if not as_json:
         if left_out:
             typer.echo(
                 f"{len(left_out)} studies go beyond the published results ({', '.join(left_out)}): "
                 "`triptych reproduce --all` runs them too"
             )
-        typer.echo(f"Open {out / gathering.REPORT}")
+        page = out / gathering.REPORT
+        for line in terminal.closing(changes(out, results.judged), page, judged):
+            typer.echo(line)
     raise typer.Exit(int(wrong or terminal.failing(judged)))
 
 

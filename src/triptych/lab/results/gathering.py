@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 from triptych.core.validation import UserError
 from triptych.lab.results import evidence
+from triptych.lab.results.changes import changes
 from triptych.lab.results.ledger import Entry, load_ledger
-from triptych.lab.results.plots import to_svg
 from triptych.lab.results.ranking import (
     SCALES,
     Finding,
@@ -37,6 +37,7 @@ from triptych.studies.api.records import from_json, to_json
 from triptych.studies.api.study import AnyStudy, Rows, Scale, short_labels
 
 REPORT = "report.html"
+LECTURE = "lecture.html"
 
 
 class Results(NamedTuple):
@@ -235,6 +236,7 @@ def _judged_run(
         larger=_larger(study, scale),
         needs=tuple(study.needs),
         made=_made(units),
+        chapter=_chapter(chosen),
         entries=chosen.entries,
         **more,
     )
@@ -316,6 +318,12 @@ def _larger(study: AnyStudy, scale: Scale) -> tuple[str, ...]:
     return tuple(name for name in SCALES[: SCALES.index(scale.value)][::-1] if name in has)
 
 
+def _chapter(chosen: Chosen) -> str:
+    """The folder under `triptych.studies`; a user's own study is in none."""
+    parts = getattr(chosen.study.run, "__module__", "").split(".")
+    return parts[2] if chosen.file is None and parts[:2] == ["triptych", "studies"] else ""
+
+
 def _made(units: Sequence[StoredUnit]) -> str:
     """As "2026-11-15, commit 5181ff98cd75": of the unit that was finished last."""
     done = [unit for unit in units if unit.status == "done" and unit.finished_at]
@@ -339,8 +347,16 @@ def _has_all(store: Store | None, found: evidence.Evidence) -> bool:
     )
 
 
-def write_report_of(results: Results, path: Path) -> None:
-    """Render the report of a run folder to `path`."""
+def write_report_of(
+    results: Results, path: Path, *, folder: Path | None = None, lecture: Sequence[str] = ()
+) -> None:
+    """Render the report of a run folder to `path`.
+
+    folder
+        The run folder, which knows the verdicts of the run before.
+    lecture
+        Ids of claims: a short page of these alone.
+    """
     page = render_report(
         results.published,
         results.runs,
@@ -348,19 +364,7 @@ def write_report_of(results: Results, path: Path) -> None:
         generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
         environment=environment(),
         problems=results.problems,
+        changes=changes(folder, results.judged),
+        lecture=lecture,
     )
     write_report(path, page)
-
-
-def write_figures_of(results: Results, folder: Path) -> list[Path]:
-    """Every figure of every run as an SVG file: STUDY-SCALE[-shipped]-NAME.svg."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = []
-    for run in results.runs:
-        source = f"{run.study.replace('/', '.')}-{run.scale}" + ("-shipped" if run.shipped else "")
-        for figure in run.figures:
-            if isinstance(figure, Figure):
-                path = folder / f"{source}-{figure.name}.svg"
-                path.write_text(to_svg(figure, prefix=figure.name), encoding="utf-8")
-                written.append(path)
-    return written

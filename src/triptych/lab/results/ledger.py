@@ -39,6 +39,9 @@ PARTS = {
 }
 
 
+CHAPTERS = ("tuning", "topics", "brackets", "generation", "masking", "refinement")
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """One result.
@@ -151,3 +154,16 @@ def part(source: str) -> str:
     numbers = re.findall(r"[A-Z]|\d+", section.split(",")[0].split(" ")[0])
     deep = 2 if numbers[:1] == ["2"] else 1
     return f"{name}:{'.'.join(numbers[:deep])}"
+
+
+def chapter(source: str) -> str:
+    """The chapter of a source: `li:2.1.7.1` is in topics, `li:4.2.3` in refinement."""
+    section = source.partition(":")[2]
+    if work(source) == "wei":
+        return "tuning"
+    if work(source) != "li":
+        return ""
+    if re.match(r"4\.2\.[234]|4 \(contributions\)", section):
+        return "refinement"
+    starts = {"2.1": "topics", "2.2": "brackets", "3": "generation", "4": "masking"}
+    return next((name for start, name in starts.items() if section.startswith(start)), "")

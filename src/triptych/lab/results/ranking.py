@@ -99,6 +99,8 @@ class StudyRun:
         The scales above this one that the study has.
     made
         When and by which code, as "2026-11-15, commit 5181ff98cd75".
+    chapter
+        The folder of the study, as "masking"; empty for a user's own.
     entries
         Titles of the claims that are not in the published ledger.
     findings
@@ -119,6 +121,7 @@ class StudyRun:
     larger: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     made: str = ""
+    chapter: str = ""
     entries: tuple[Entry, ...] = ()
     findings: Mapping[str, Finding] = field(default_factory=dict)
     figures: tuple[Figure | NotDrawn, ...] = ()

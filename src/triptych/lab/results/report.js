@@ -1,4 +1,4 @@
-// Filters of the ledger and the theme. Without this script the page is a plain, complete document.
+// Search, unfolding and the theme. Without this script the page is a plain, complete document.
 (function () {
   "use strict";
   const root = document.documentElement;
@@ -22,34 +22,46 @@
   if (!themes.includes(theme)) theme = "auto";
   paint();
 
-  // On a phone the explanations wait until they are asked for.
-  if (matchMedia("(max-width: 700px)").matches) document.querySelector("#reading details").open = false;
-
-  // Filters: verdicts add up, the rest narrows down.
   const form = document.getElementById("filters");
+  if (!form) return;
+
+  // Search: verdicts add up, the rest narrows down. Groups with a hit unfold while a search is on.
   const chips = Array.from(form.querySelectorAll(".chip"));
-  const rows = Array.from(document.querySelectorAll("tr[data-verdict]"));
-  const groups = Array.from(document.querySelectorAll("table.ledger tbody"));
-  const words = new Map(rows.map((row) => [row, (row.id + " " + row.textContent).toLowerCase()]));
+  const claims = Array.from(document.querySelectorAll("details.claim"));
+  const studies = Array.from(document.querySelectorAll("details.study"));
+  const groups = Array.from(document.querySelectorAll("details.group"));
+  const chapters = Array.from(document.querySelectorAll(".chapter"));
+  const clearing = document.getElementById("clear");
+  const unfold = document.getElementById("unfold");
+  const text = form.elements.text;
+  let unfolded = false;  // by the search before
   function apply() {
     const wanted = chips.filter((c) => c.getAttribute("aria-pressed") === "true").map((c) => c.dataset.verdict);
     const source = form.elements.source.value;
     const kind = form.elements.kind.value;
-    const terms = form.elements.text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const terms = text.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const searching = Boolean(wanted.length || source || kind || terms.length);
+    const says = (item) => terms.every((term) => item.dataset.search.includes(term));
     let shown = 0;
-    for (const row of rows) {
-      const d = row.dataset;
+    for (const claim of claims) {
+      const d = claim.dataset;
       const fits = (!wanted.length || wanted.includes(d.verdict))
         && (!source || d.work === source || d.part === source)
-        && (!kind || d.kind === kind)
-        && terms.every((term) => words.get(row).includes(term));
-      row.hidden = !fits;
+        && (!kind || d.kind === kind) && says(claim);
+      claim.hidden = !fits;
       if (fits) shown += 1;
     }
-    for (const group of groups) group.hidden = !group.querySelector("tr[data-verdict]:not([hidden])");
-    document.getElementById("shown").textContent = shown + " of " + rows.length;
+    for (const study of studies) study.hidden = !says(study);
+    for (const group of groups) {
+      group.hidden = !group.querySelector("details.claim:not([hidden])");
+      if (searching || unfolded) group.open = searching;  // what a reader unfolds stays open
+    }
+    for (const chapter of chapters) chapter.hidden = !chapter.querySelector("details.study:not([hidden])");
+    unfolded = searching;
+    document.getElementById("shown").textContent = shown + " of " + claims.length + " results";
     document.getElementById("none").hidden = shown > 0;
-    document.getElementById("clear").hidden = !(wanted.length || source || kind || terms.length);
+    clearing.hidden = !searching;
+    unfold.textContent = searching ? "Fold all" : "Unfold all";
   }
   function clear() {
     form.reset();
@@ -64,13 +76,49 @@
   }
   form.addEventListener("input", apply);
   form.addEventListener("submit", function (event) { event.preventDefault(); });
-  document.getElementById("clear").addEventListener("click", function (event) { event.preventDefault(); clear(); });
+  clearing.addEventListener("click", function (event) { event.preventDefault(); clear(); text.focus(); });
+  unfold.addEventListener("click", function () {
+    const open = unfold.textContent === "Unfold all";
+    for (const group of groups) group.open = open;
+    unfold.textContent = open ? "Fold all" : "Unfold all";
+  });
 
-  // A link to a row that a filter hides clears the filter first.
+  // Keys: / goes to the search, Escape clears it.
+  document.addEventListener("keydown", function (event) {
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName);
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      text.focus();
+      text.select();
+    } else if (event.key === "Escape" && event.target === text) {
+      clear();
+    }
+  });
+
+  // A link to something folded or hidden shows it; #search=words is a search.
   function reveal() {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (target && target.hidden) { clear(); target.scrollIntoView(); }
+    const name = decodeURIComponent(location.hash.slice(1));
+    if (name.startsWith("search=")) {
+      clear();
+      const words = name.slice(7);
+      const chip = chips.find((c) => c.dataset.verdict === words.replace(/ /g, "-"));
+      if (chip) chip.setAttribute("aria-pressed", "true");
+      else text.value = words;
+      apply();
+      document.getElementById("ledger").scrollIntoView();
+      return;
+    }
+    const target = document.getElementById(name);
+    if (!target) return;
+    if (target.closest("[hidden]")) clear();
+    for (let at = target; at; at = at.parentElement) if (at.tagName === "DETAILS") at.open = true;
+    target.scrollIntoView();
   }
   window.addEventListener("hashchange", reveal);
+  document.addEventListener("click", function (event) {
+    const link = event.target.closest("a[href^='#']");
+    if (link && link.getAttribute("href") === location.hash) reveal();
+  });
   apply();
+  if (location.hash) reveal();
 })();

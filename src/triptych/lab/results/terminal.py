@@ -3,6 +3,7 @@
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from triptych.core.estimates import Status
+from triptych.lab.results.changes import Change
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails
 from triptych.studies.api.decide import Check
@@ -41,6 +43,62 @@ def print_results(results: Results, *, ids: set[str] | None = None, everything: 
         for line in chosen:
             _print_claim(console, line)
     console.print("\n" + score(results))
+
+
+def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> None:
+    """A screen: the counts, then a line for each claim that fails or is undecided.
+
+    chosen
+        These claims, whatever their status; a line for each.
+    """
+    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    room = max(16, console.height - 8) if sys.stdout.isatty() else 32
+    console.print(score(results))
+    statuses = STATUSES if chosen is not None else STATUSES[1:3]
+    lines = results.judged if chosen is None else chosen
+    for status in statuses:
+        found = [line for line in lines if line.status == status]
+        if not found:
+            continue
+        style = _STYLE[status]
+        console.print(f"\n[{style}]{status.capitalize()}[/{style}] ({len(found)})")
+        most = len(found) if chosen is not None else max(6, room)
+        room -= min(len(found), most) + 2
+        width = max(len(line.id) for line in found[:most])
+        for line in found[:most]:
+            text = f"  {escape(line.id):{width}}  {escape(line.entry.title)}"
+            console.print(text, no_wrap=True, overflow="ellipsis")
+        if len(found) > most:
+            option = f'--status "{status}"' if " " in status else f"--status {status}"
+            console.print(f"  [dim]and {len(found) - most} more: triptych claims {option}[/dim]")
+    console.print("\n[dim]triptych claims ID prints every check of a claim.[/dim]")
+
+
+def closing(changed: Sequence[Change] | None, page: Path, judged: Sequence[Judged]) -> list[str]:
+    """Three lines after a run: what changed, where the page is, what to try next."""
+    if changed is None:
+        known = sum(line.status in STATUSES[:3] for line in judged)
+        news = f"Changed: this is the first run here; {known} claims have a verdict."
+    elif not changed:
+        news = "Changed: no verdict since the run before."
+    else:
+        first = ", ".join(f"{change.id} {change.now}" for change in changed[:4])
+        more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
+        news = f"Changed: {first}{more}."
+    return [news, f"Open {page}", f"Next: {_next(judged)}"]
+
+
+def _next(judged: Sequence[Judged]) -> str:
+    wrong = [line.id for line in judged if line.status == "fails"]
+    if wrong:
+        return f"`triptych claims {wrong[0]}` shows why {wrong[0]} fails."
+    open_ones = [line for line in judged if line.status == "not run yet" and line.findings]
+    if open_ones:
+        return f"`triptych run {open_ones[0].study} --scale laptop` gives a verdict."
+    known = [line.id for line in judged if line.headline]
+    if known:
+        return f"`triptych report --lecture {known[0]}` makes a page of one claim."
+    return "`triptych new study my_study` writes the start of a study of your own."
 
 
 def _groups(results: Results) -> list[tuple[str, list[Judged]]]:

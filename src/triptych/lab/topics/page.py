@@ -5,28 +5,31 @@ import json
 from pathlib import Path
 
 from triptych.core.validation import UserError
-from triptych.lab.results.plots import panel_svgs, to_svg
+from triptych.lab.results.figure_files import write_figure
+from triptych.lab.results.plots import css_variables, panel_svgs
 from triptych.lab.topics.reading import Reading
 from triptych.lab.topics.table import Table, tables
 from triptych.studies.api.figures import Figure
 from triptych.studies.topics.real_text import figures
 from triptych.theory.topics.real_text import Fitted
 
-_STYLE = """
+_STYLE = (
+    f""":root {{ {css_variables("light")} }}
+@media (prefers-color-scheme: dark) {{ :root {{ {css_variables("dark")} }} }}
+"""
+    + """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 74rem; margin: 2rem auto; padding: 0 1rem;
-  color: var(--ink, #1d1c1a); background: var(--paper, #fff); }
+  color: var(--ink); background: var(--paper); }
 table { border-collapse: collapse; font-size: .9rem; }
-th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--grid, #e4dfd4); }
+th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--grid); }
 .wide { overflow-x: auto; }
 .panels { display: flex; flex-wrap: wrap; gap: 1rem; }
 .panels > div { flex: 0 1 24rem; min-width: 18rem; }
 svg { width: 100%; height: auto; }
 figure { margin: 2rem 0; }
 ol { columns: 20rem; }
-@media (prefers-color-scheme: dark) { :root { --paper: #171614; --ink: #ece8df; --muted: #a8a294;
-  --grid: #3a372f; --ours: #6db3f2; --ours-2: #9fd0f8; --ours-3: #3f83bf; --control: #a59c8c;
-  --control-2: #c9c1b2; --control-3: #7c7870; --published: #f0924d; --truth: #35c79a; } }
 """
+)
 
 
 def write_page(reading: Reading, folder: Path) -> Path:
@@ -41,7 +44,7 @@ def write_page(reading: Reading, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for figure in drawn:
-            (folder / f"{figure.name}.svg").write_text(to_svg(figure), "utf-8")
+            write_figure(figure, folder / figure.name, formats=["svg"], themes=["light"])
         text = json.dumps(reading.to_json(), indent=1)
         (folder / "topics.json").write_text(text + "\n", "utf-8")
         page.write_text(_page(reading, drawn), "utf-8")

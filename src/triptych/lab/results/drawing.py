@@ -1,0 +1,438 @@
+"""Draws figures with matplotlib: one pair of axes after the other, in the colours of a theme.
+
+    ours       solid line, filled markers      control    thin grey line, open markers
+    published  hollow diamonds                 truth      dashed, always the same colour
+
+Series of one kind differ in marker, dash and shade, so no reading depends on colour alone.
+Intervals are bands around lines and bars through marks. All sizes are in points.
+"""
+
+import math
+import textwrap
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import Figure as Canvas
+from matplotlib.legend import Legend
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.transforms import ScaledTranslation
+
+from triptych.core.validation import UserError
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
+
+WIDTH = 380.0  # of a panel: text of 11 points still reads at 360 pixels
+PLOT = 200.0  # height of the axes
+LINE = 15.0  # height of a line of text
+
+THEMES: dict[str, dict[str, str]] = {
+    "light": {
+        "paper": "#ffffff",
+        "ink": "#1d1c1a",
+        "muted": "#66625a",
+        "grid": "#e4dfd4",
+        "ours": "#0b62a4",
+        "ours-2": "#4f9ad6",
+        "ours-3": "#0a2f52",
+        "control": "#857f74",
+        "control-2": "#aaa499",
+        "control-3": "#55514a",
+        "published": "#c2500a",
+        "truth": "#00795a",
+    },
+    "dark": {
+        "paper": "#15171a",
+        "ink": "#e8e5de",
+        "muted": "#a39f96",
+        "grid": "#2b2e33",
+        "ours": "#6db3ec",
+        "ours-2": "#b9daf6",
+        "ours-3": "#3d86c6",
+        "control": "#a8a298",
+        "control-2": "#77736b",
+        "control-3": "#d0cbc1",
+        "published": "#f39c62",
+        "truth": "#43cfa1",
+    },
+}
+
+# 8 markers and 5 dashes: 40 series of a kind before a pair comes again
+_MARKERS = {"ours": "os^vPX*h", "control": "os^vPX*h", "published": "Dd", "truth": " "}
+_DASHES: tuple[Any, ...] = (
+    "-",
+    (0, (7, 1.5, 1.5, 1.5)),
+    (0, (1.5, 1.5)),
+    (0, (11, 3)),
+    (0, (7, 1.5, 1.5, 1.5, 1.5, 1.5)),
+)
+
+_RC: dict[Any, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 11.5,
+    "svg.hashsalt": "triptych",
+    "text.parse_math": False,
+    "axes.unicode_minus": True,
+}
+
+
+class Drawing(NamedTuple):
+    """A canvas, its colours, and the upper left corner of the panel that is drawn on it.
+
+    corner
+        None where the panel is alone: the canvas then takes the panel's size.
+    """
+
+    canvas: Canvas
+    colours: Mapping[str, str]
+    corner: tuple[float, float] | None = None
+
+
+@contextmanager
+def look(**more: Any) -> Iterator[None]:
+    """Fonts and sizes of every figure; the user's own settings of matplotlib stay outside."""
+    settings: dict[Any, Any] = {**_RC, **more}
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a glyph that DejaVu lacks
+        yield
+
+
+def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
+    """One panel on a canvas of its own size."""
+    drawing = Drawing(Canvas(dpi=72), colours)
+    drawing.canvas.patch.set_alpha(0)
+    _draw(drawing, panel)
+    return drawing.canvas
+
+
+def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
+    """A matplotlib figure: the title, and under it the panels in rows of two or three."""
+    if theme not in THEMES:
+        raise UserError(f"there is no theme {theme!r}: choose from {', '.join(THEMES)}")
+    colours = THEMES[theme]
+    with look():
+        sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in figure.panels]
+        columns = 2 if len(sizes) in (2, 4) else max(1, min(3, len(sizes)))
+        rows = [sizes[i : i + columns] for i in range(0, len(sizes), columns)]
+        width = WIDTH * columns + 16 * (columns - 1)
+        title = textwrap.fill(figure.title, round(width / 7.6))
+        top = 12 + 18.0 * _count(title)
+        height = top + sum(max(row) + 8 for row in rows) + 6
+        canvas = Canvas(dpi=72, figsize=((width + 24) / 72, height / 72))
+        canvas.patch.set_facecolor(colours["paper"])
+        canvas.text(
+            12 / (width + 24),
+            1 - 10 / height,
+            title,
+            fontsize=13.5,
+            weight="bold",
+            color=colours["ink"],
+            ha="left",
+            va="top",
+        )
+        for i, panel in enumerate(figure.panels):
+            row, column = divmod(i, columns)
+            down = top + sum(max(sizes) + 8 for sizes in rows[:row])
+            corner = (12 + column * (WIDTH + 16), down)
+            _draw(Drawing(canvas, colours, corner), panel)
+    return canvas
+
+
+def _draw(drawing: Drawing, panel: Panel | Heatmap) -> None:
+    axes = drawing.canvas.add_subplot()
+    if isinstance(panel, Heatmap):
+        _heatmap(drawing, axes, panel)
+    else:
+        _lines(drawing, axes, panel)
+
+
+def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
+    _frame(drawing, axes)
+    axes.set_xlabel(textwrap.fill(panel.x_label, 60), color=drawing.colours["ink"])
+    if not any(len(series.x) for series in panel.series):
+        _nothing(drawing, axes)
+        _place(drawing, axes, panel.title, panel.y_label)
+        return
+    low, high = _limits([v for s in panel.series for v in (*s.y, *s.low, *s.high)], panel.y_log)
+    _scale(axes, panel, low, high)
+    seen: dict[str, int] = {}
+    marks = [id(series) for series in panel.series if not series.line and series.kind != "truth"]
+    for series in panel.series:
+        index = seen.get(series.kind, 0)
+        seen[series.kind] = index + 1
+        dodge = marks.index(id(series)) - (len(marks) - 1) / 2 if id(series) in marks else 0.0
+        _series(drawing, axes, series, index, (low, high), panel.y_log, dodge)
+    legend, below = _legend(drawing, axes)
+    # a horizontal label over the axis reads without turning the head or the phone
+    _place(drawing, axes, panel.title, panel.y_label, below=below, legend=legend)
+
+
+def _series(
+    drawing: Drawing,
+    axes: Axes,
+    series: Series,
+    index: int,
+    limits: tuple[float, float],
+    log: bool,
+    dodge: float,
+) -> None:
+    """One series with its intervals; marks that share an x stand side by side."""
+    look = series_look(series, index, drawing.colours)
+    shift = ScaledTranslation(6 * dodge / 72, 0, drawing.canvas.dpi_scale_trans)
+    where = axes.transData + shift
+    x, y = np.asarray(series.x, float), np.asarray(series.y, float)
+    if series.low and series.high:
+        low = np.clip(np.asarray(series.low, float), *limits)
+        high = np.clip(np.asarray(series.high, float), *limits)
+        colour = look["color"]
+        if series.line:
+            axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0, zorder=1)
+        else:
+            axes.vlines(
+                x, low, high, color=colour, linewidth=1.6, alpha=0.75, zorder=2, transform=where
+            )
+    out = np.array([outside(v, log) for v in series.y], bool)
+    shown = np.where(out, np.nan, y)
+    # enough markers to tell lines apart, no beads; marks without a line are the data: all of them
+    every = max(1, math.ceil(len(x) / 9)) if series.line else 1
+    start = index * every // 5 % every  # markers of neighbouring lines stand apart
+    axes.plot(x, shown, label=series.label, markevery=(start, every), transform=where, **look)
+    for upper in (False, True):
+        at = x[out & ((y == math.inf) == upper)]
+        edge = limits[1] if upper else limits[0]
+        style = {"color": look["color"], "linestyle": "none", "clip_on": False, "zorder": 6}
+        axes.plot(at, np.full(len(at), edge), marker="^" if upper else "v", **style)
+
+
+def series_look(series: Series, index: int, colours: Mapping[str, str]) -> dict[str, Any]:
+    """Marker, dash and shade of the index-th series of its kind."""
+    kind, shade = series.kind, index % 3
+    several = kind in ("ours", "control") and shade
+    colour = colours[f"{kind}-{shade + 1}" if several else kind]
+    marker = _MARKERS[kind][index % len(_MARKERS[kind])]
+    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "zorder": 3}
+    look["linestyle"] = _DASHES[index % len(_DASHES)] if series.line else "none"
+    look["linewidth"] = 1.8
+    if kind == "control":
+        look |= {"linewidth": 1.3, "markerfacecolor": colours["paper"], "markeredgewidth": 1.2}
+    if kind == "published":
+        look |= {"markerfacecolor": colours["paper"], "markersize": 7, "markeredgewidth": 1.5}
+        look |= {"linewidth": 0.9, "zorder": 5}
+    if kind == "truth":
+        look |= {"linestyle": (0, (4.5, 2.5)) if series.line else "none", "zorder": 4}
+        if not series.line:
+            look |= {"marker": "_", "markersize": 22, "markeredgewidth": 2, "zorder": 2}
+    return look
+
+
+def outside(value: float, log: bool) -> bool:
+    """Whether an axis has no place for a value: an infinite one, or not above 0 on a log axis."""
+    return math.isinf(value) or (log and value <= 0)
+
+
+def _limits(values: Sequence[float], log: bool) -> tuple[float, float]:
+    """Limits that contain every value that can be shown, with some air."""
+    shown = [v for v in values if math.isfinite(v) and not outside(v, log)]
+    if not shown:
+        return (0.1, 10.0) if log else (0.0, 1.0)
+    low, high = min(shown), max(shown)
+    if log:
+        air = max((high / low) ** 0.07, 1.15)
+        return low / air, high * air
+    air = 0.07 * (high - low) or 0.1 * abs(high) or 1.0
+    return low - air, high + air
+
+
+def _scale(axes: Axes, panel: Panel, low: float, high: float) -> None:
+    if panel.x_log:
+        axes.set_xscale("log")
+    if panel.y_log:
+        axes.set_yscale("log")
+    axes.set_ylim(low, high)
+    left, right = _limits([v for series in panel.series for v in series.x], panel.x_log)
+    axes.set_xlim(left, right)
+    for axis, log, ratio in (
+        (axes.xaxis, panel.x_log, right / left if panel.x_log else 1.0),
+        (axes.yaxis, panel.y_log, high / low if panel.y_log else 1.0),
+    ):
+        if log:
+            steps = (1.0, 2.0, 5.0) if ratio < 50 else (1.0,)
+            axis.set_major_locator(LogLocator(subs=steps, numticks=7))
+        else:
+            axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+        axis.set_major_formatter(FuncFormatter(_tick))
+        axis.set_minor_locator(NullLocator())
+        axis.set_minor_formatter(NullFormatter())
+
+
+def _tick(value: float, _: int | None = None) -> str:
+    """0.25, −3, 1000, and 2.5e−5 where zeros would fill the label."""
+    if value == 0 or 1e-3 <= abs(value) < 1e5:
+        return f"{value:.6g}".replace("-", "−")
+    first, _e, exponent = f"{value:.2e}".partition("e")
+    return f"{float(first):g}e{int(exponent)}".replace("-", "−")
+
+
+def _legend(drawing: Drawing, axes: Axes) -> tuple[Legend, float]:
+    """Labels at the bottom, in as many columns as fit, and their height."""
+    handles, labels = axes.get_legend_handles_labels()
+    wrapped = [textwrap.fill(label, 48) for label in labels]
+    columns = max(1, min(len(labels), 58 // (max(map(len, labels), default=0) + 6)))
+    lines = [1 + text.count("\n") for text in wrapped]
+    rows = math.ceil(len(lines) / columns)
+    legend = drawing.canvas.legend(
+        handles,
+        wrapped,
+        loc="lower left",
+        bbox_to_anchor=(0, 0),
+        ncols=columns,
+        frameon=False,
+        labelcolor=drawing.colours["ink"],
+        fontsize=11.5,
+        handlelength=2.8,
+        columnspacing=1.4,
+        borderpad=0.1,
+        borderaxespad=0.1,
+    )
+    tallest = max(sum(lines[i : i + rows]) for i in range(0, len(lines), rows))
+    return legend, 4 + 1.15 * LINE * tallest
+
+
+def _place(
+    drawing: Drawing,
+    axes: Axes,
+    title: str,
+    label: str = "",
+    *,
+    below: float = 0.0,
+    height: float = PLOT,
+    width: float | None = None,
+    legend: Legend | None = None,
+) -> Callable[[float], tuple[float, float, float, float]]:
+    """Put axes of this height between a title and a label above and `below` points beneath.
+
+    Returns a function: the place of a bar of some width, right of the axes.
+    """
+    canvas, colours, corner = drawing
+    head, line = textwrap.fill(title, 48), textwrap.fill(label, 54)
+    heads, lines = _count(head), _count(line)
+    top = 4 + LINE * (heads + lines) + (8 if heads or lines else 2)
+    bottom = below + 26 + LINE * _count(axes.get_xlabel())
+    total = top + height + bottom
+    if corner is None:
+        canvas.set_size_inches(WIDTH / 72, total / 72)
+    page_width, page_height = canvas.get_size_inches() * 72
+    x0, down = corner or (0.0, 0.0)
+    y0 = page_height - down - total
+
+    def point(x: float, y: float) -> tuple[float, float]:
+        """Points from the lower left corner of the panel, as shares of the canvas."""
+        return float((x0 + x) / page_width), float((y0 + y) / page_height)
+
+    def box(x: float, y: float, wide: float, tall: float) -> tuple[float, float, float, float]:
+        return (*point(x, y), float(wide / page_width), float(tall / page_height))
+
+    axes.set_position(box(0.15 * WIDTH, bottom, 0.8 * WIDTH, height))
+    renderer = FigureCanvasAgg(canvas).get_renderer()  # measures text; a whole drawing costs double
+    ticks = axes.yaxis.get_tightbbox(renderer)  # labels of the ticks and of the axis
+    left = (axes.bbox.x0 - ticks.x0) * 72 / canvas.dpi + 3 if ticks else 4.0
+    wide = width or WIDTH - left - 12
+    axes.set_position(box(left, bottom, wide, height))
+    style: dict[str, Any] = {"ha": "left", "va": "top"}
+    canvas.text(
+        *point(1.5, total - 3), head, fontsize=12, weight="bold", color=colours["ink"], **style
+    )
+    below_head = point(1.5, total - 3 - LINE * heads)
+    canvas.text(*below_head, line, color=colours["muted"], **style)
+    if legend:
+        legend.set_bbox_to_anchor(point(0.0, 0.0), transform=canvas.transFigure)
+    return lambda bar: box(left + wide + 0.02 * WIDTH, bottom, bar, height)
+
+
+def _count(text: str) -> int:
+    return 1 + text.count("\n") if text else 0
+
+
+def _heatmap(drawing: Drawing, axes: Axes, heatmap: Heatmap) -> None:
+    """Sequential colours, or diverging around 0 where values have both signs."""
+    widths = {len(row) for row in heatmap.values}
+    if len(widths) > 1:
+        raise ValueError(f"heatmap {heatmap.title!r} has rows of lengths {sorted(widths)}")
+    _frame(drawing, axes, grid=False)
+    axes.set_xlabel(heatmap.x_label, color=drawing.colours["ink"])
+    axes.set_ylabel(heatmap.y_label, color=drawing.colours["ink"])
+    values = np.asarray(heatmap.values, float)
+    finite = values[np.isfinite(values)]
+    if not finite.size:
+        _nothing(drawing, axes)
+        _place(drawing, axes, heatmap.title)
+        return
+    reach = float(np.abs(finite).max())
+    signed = float(finite.min()) < 0 < float(finite.max()) and heatmap.limits is None
+    low, high = heatmap.limits or (None, None)
+    image = axes.imshow(
+        np.ma.masked_invalid(values),
+        vmin=low,
+        vmax=high,
+        cmap="PuOr" if signed else "cividis",
+        norm=TwoSlopeNorm(0, -reach, reach) if signed else None,
+        interpolation="none",
+        aspect="auto",
+    )
+    for axis, stand_for in ((axes.xaxis, heatmap.x), (axes.yaxis, heatmap.y)):
+        if heatmap.names:
+            axis.set_ticks(range(len(heatmap.names)), list(heatmap.names))
+            continue
+        if stand_for:  # the first and last are always named, with up to 4 steps between
+            step = max(1, -(-(len(stand_for) - 1) // 4))
+            named = sorted({*range(0, len(stand_for), step), len(stand_for) - 1})
+            if len(named) > 2 and named[-1] - named[-2] < step / 2:
+                named.pop(-2)
+            axis.set_ticks(named, [_tick(float(f"{stand_for[i]:.2g}")) for i in named])
+            continue
+        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+        axis.set_major_formatter(FuncFormatter(_tick))
+    longest = max(map(len, heatmap.names), default=0)
+    if longest > 1:  # names of columns stand upright; a single letter fits as it is
+        axes.tick_params(axis="x", labelrotation=90)
+    rows, columns = values.shape
+    longest *= 6.4
+    width = WIDTH - 120 - longest / 2  # room for labels on the left, the colour bar on the right
+    height = width * rows / columns
+    if height > 260 and rows < 3 * columns:  # keep cells square
+        width, height = 260 * columns / rows, 260.0
+    height = min(max(height, 90.0), 260.0)
+    below = max(0.0, longest - 12)
+    right_of_it = _place(drawing, axes, heatmap.title, below=below, height=height, width=width)
+    beside = drawing.canvas.add_axes(right_of_it(0.025 * WIDTH))
+    bar = drawing.canvas.colorbar(image, cax=beside)
+    beside.patch.set_alpha(0)
+    beside.tick_params(colors=drawing.colours["muted"], length=2, labelsize=10.5)
+    beside.yaxis.set_major_locator(MaxNLocator(5))
+    beside.yaxis.set_major_formatter(FuncFormatter(_tick))
+    bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+
+
+def _frame(drawing: Drawing, axes: Axes, *, grid: bool = True) -> None:
+    axes.patch.set_alpha(0)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    for side in ("left", "bottom"):
+        axes.spines[side].set_color(drawing.colours["muted"])
+        axes.spines[side].set_visible(grid)
+    axes.tick_params(colors=drawing.colours["muted"], length=3, labelsize=11)
+    if grid:
+        axes.grid(axis="y", color=drawing.colours["grid"], linewidth=0.8)
+        axes.set_axisbelow(True)
+
+
+def _nothing(drawing: Drawing, axes: Axes) -> None:
+    axes.set_xticks([])
+    axes.set_yticks([])
+    style: dict[str, Any] = {"ha": "center", "va": "center", "color": drawing.colours["muted"]}
+    axes.text(0.5, 0.5, "nothing to draw yet", transform=axes.transAxes, **style)

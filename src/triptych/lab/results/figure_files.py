@@ -1,0 +1,80 @@
+"""Figures as files: PNG for slides, PDF for papers, SVG that every program draws alike.
+
+Text in an SVG is drawn as outlines and a PDF carries its fonts, so that a figure looks the same
+where DejaVu is not installed. The same figure is the same bytes.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from triptych.core.validation import UserError
+from triptych.lab.results.drawing import THEMES, draw_figure, look
+from triptych.lab.results.ranking import StudyRun
+from triptych.studies.api.figures import Figure
+
+FORMATS = ("svg", "png", "pdf")
+_DOTS_PER_INCH = 144
+_FONTS = {"svg.fonttype": "path", "pdf.fonttype": 42}
+_METADATA = {
+    "svg": {"Date": None, "Creator": None},
+    "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    "png": {"Software": None},
+}
+
+
+def write_figures(
+    runs: Sequence[StudyRun],
+    folder: Path,
+    *,
+    formats: Sequence[str] = ("svg",),
+    themes: Sequence[str] = ("light",),
+    studies: Sequence[str] = (),
+) -> list[Path]:
+    """Every figure of every run: STUDY-SCALE[-shipped]-NAME[-dark].FORMAT in `folder`.
+
+    studies
+        Names of studies; all of them by default.
+    """
+    check_formats(formats, themes)
+    _refuse_unknown("study", studies, tuple(dict.fromkeys(run.study for run in runs)))
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    for run in runs:
+        if studies and run.study not in studies:
+            continue
+        source = f"{run.study.replace('/', '.')}-{run.scale}" + ("-shipped" if run.shipped else "")
+        for figure in run.figures:
+            if isinstance(figure, Figure):
+                stem = folder / f"{source}-{figure.name}"
+                written += write_figure(figure, stem, formats=formats, themes=themes)
+    return written
+
+
+def write_figure(
+    figure: Figure, stem: Path, *, formats: Sequence[str], themes: Sequence[str]
+) -> list[Path]:
+    """One figure as files; `stem` is their path without "-dark" and without the format."""
+    written = []
+    for theme in themes:
+        canvas = draw_figure(figure, theme)
+        for format in formats:
+            end = f"-{theme}" if theme != "light" else ""
+            path = stem.with_name(f"{stem.name}{end}.{format}")
+            with look(**_FONTS):
+                canvas.savefig(path, dpi=_DOTS_PER_INCH, metadata=_METADATA[format])
+            written.append(path)
+    return written
+
+
+def check_formats(formats: Sequence[str], themes: Sequence[str]) -> None:
+    """Refuse what cannot be written, before anything is drawn."""
+    _refuse_unknown("format", formats, FORMATS)
+    _refuse_unknown("theme", themes, tuple(THEMES))
+
+
+def _refuse_unknown(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    if what != "study" and not given:
+        raise UserError(f"no {what} is given: choose from {', '.join(known)}")
+    for name in given:
+        if name not in known:
+            raise UserError(f"there is no {what} {name!r}: choose from {', '.join(known)}")

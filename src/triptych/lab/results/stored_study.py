@@ -1,0 +1,101 @@
+"""The rows and figures of one study, for Python and notebooks.
+
+study = stored_study("vgb_errors", "runs")
+study.figure("drift")               # a matplotlib figure
+study.verdicts["li.vgb-errors"]     # what its judge says
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from triptych.core.display import card, facts_table
+from triptych.core.validation import UserError
+from triptych.lab.results import evidence
+from triptych.lab.results.ranking import SCALES
+from triptych.lab.running.discovery import find_studies, load_study
+from triptych.lab.running.store import FILE, Store, StoredUnit
+from triptych.studies.api.decide import Verdict
+from triptych.studies.api.study import AnyStudy, Rows, Scale
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study with its rows at one scale; `source` is the run folder or the file of evidence."""
+
+    study: AnyStudy
+    scale: Scale
+    rows: Rows[Any]
+    source: str
+
+    @property
+    def figures(self) -> list[str]:
+        """The names of its figures."""
+        return [make(self.rows).name for make in self.study.figures]
+
+    @property
+    def verdicts(self) -> dict[str, Verdict]:
+        """What the judges say about these rows, by the id of the claim."""
+        return {claim.id: claim.verdict(self.rows) for claim in self.study.claims}
+
+    def figure(self, name: str, theme: str = "light") -> "Canvas":
+        """The figure of that name, drawn by matplotlib."""
+        from triptych.lab.results.drawing import draw_figure
+
+        drawn = [make(self.rows) for make in self.study.figures]
+        for figure in drawn:
+            if figure.name == name:
+                return draw_figure(figure, theme)
+        names = ", ".join(figure.name for figure in drawn) or "none"
+        raise UserError(f"study {self.study.name} has no figure {name!r} (figures: {names})")
+
+    def __repr__(self) -> str:
+        return f"StoredStudy({self.study.name!r}, {self.scale.value}, {len(self.rows)} rows)"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "question": self.study.question,
+            "rows": len(self.rows),
+            "from": self.source,
+            "figures": ", ".join(self.figures) or "none",
+            **{name: verdict.outcome.value for name, verdict in self.verdicts.items()},
+        }
+        return card(f"Study {self.study.name}, {self.scale.value} scale", facts_table(facts))
+
+
+def stored_study(name: str, out: str | Path = "runs", scale: str | None = None) -> StoredStudy:
+    """A study with the rows of a run folder, or else with those that came with Triptych.
+
+    name
+        Of a study of ours, or a Python file of your own.
+    scale
+        "smoke", "laptop" or "paper"; the largest that has rows by default.
+    """
+    study = load_study(name) if str(name).endswith(".py") else find_studies().get(name)
+    if study is None:
+        raise UserError(f"there is no study {name!r} (`triptych list` shows them)")
+    if scale is not None and scale not in SCALES:
+        raise UserError(f"there is no scale {scale!r}: choose from {', '.join(SCALES)}")
+    wanted = [Scale(each) for each in SCALES if scale in (None, each)]
+    for each, units, source in _places(study, Path(out)):
+        rows = [row for unit in units if unit.status == "done" for row in unit.rows]
+        if each in wanted and rows:
+            return StoredStudy(study, each, Rows(map(study.row_from_json, rows)), source)
+    at = f" at {scale} scale" if scale else ""
+    raise UserError(f"{out} has no rows of study {study.name}{at}: run it there first")
+
+
+def _places(study: AnyStudy, out: Path) -> list[tuple[Scale, list[StoredUnit], str]]:
+    """Where rows may be: the run folder from the largest scale down, then shipped evidence."""
+    found: list[tuple[Scale, list[StoredUnit], str]] = []
+    if (out / FILE).exists():
+        with Store.read(out) as store:
+            found += [(s, store.units(study.name, s), str(out)) for s in map(Scale, SCALES)]
+    for path in evidence.files(evidence.folder()):
+        if path.name.startswith(f"{study.name}."):
+            loaded = evidence.load(path)
+            found.append((loaded.scale, list(evidence.laid_out(loaded, study).units), path.name))
+    return found

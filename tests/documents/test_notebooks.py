@@ -1,0 +1,66 @@
+"""The notebooks run from the first cell to the last, and their objects show themselves."""
+
+import ast
+import json
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def cells(path, kind):
+    return [
+        "".join(cell["source"])
+        for cell in json.loads(path.read_text("utf-8"))["cells"]
+        if cell["cell_type"] == kind
+    ]
+
+
+def run_cell(source, namespace):
+    """Run a cell; the value of its last line, which a notebook would show."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "cell", "exec"), namespace)  # our own text, not a model's
+    if last is not None:
+        return eval(compile(ast.Expression(last.value), "cell", "eval"), namespace)
+    return None
+
+
+def test_there_are_three():
+    assert {path.stem for path in NOTEBOOKS} == {
+        "guide_a_model",
+        "hmm_and_masked_lm",
+        "masks_and_mixing",
+    }
+
+
+@each_notebook
+def test_cells_run_in_order(path, unchecked_shapes):
+    namespace = {"__name__": path.stem}
+    shown = [run_cell(source, namespace) for source in cells(path, "code")]
+    pages = [value._repr_html_() for value in shown if hasattr(value, "_repr_html_")]
+    assert len(pages) >= 2
+    assert all("<script" not in page for page in pages)
+
+
+@each_notebook
+def test_a_notebook_is_short_and_explains_itself(path):
+    code, text = cells(path, "code"), cells(path, "markdown")
+    assert 5 <= len(code) <= 10
+    assert len(text) >= 5
+    assert text[0].startswith("# ")
+    stored = json.loads(path.read_text("utf-8"))["cells"]
+    assert not any(cell.get("outputs") for cell in stored), "outputs are made by `make docs`"
+
+
+@pytest.mark.slow
+@each_notebook
+def test_in_a_kernel(path):
+    nbclient = pytest.importorskip("nbclient")
+    nbformat = pytest.importorskip("nbformat")
+    done = nbclient.NotebookClient(nbformat.read(path, as_version=4), timeout=600).execute()
+    shown = [out for cell in done.cells for out in cell.get("outputs", []) if "data" in out]
+    assert any("text/html" in out["data"] for out in shown)

@@ -1,0 +1,74 @@
+"""The documentation site: every page is in its contents, and what is generated is whole."""
+
+import fnmatch
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from triptych.lab.results.ledger import load_ledger
+
+DOCS = Path(__file__).parents[2] / "docs"
+INDEX = (DOCS / "index.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module")
+def generated():
+    spec = importlib.util.spec_from_file_location("generated_pages", DOCS / "generated_pages.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def entries():
+    trees = re.findall(r"^```\{toctree\}\n(.*?)^```$", INDEX, re.M | re.S)
+    lines = [line.strip() for tree in trees for line in tree.splitlines()]
+    return [line for line in lines if line and not line.startswith(":")]
+
+
+def test_every_page_is_in_the_table_of_contents():
+    pages = [page.stem for page in DOCS.glob("*.md") if page.stem != "index"]
+    pages += [f"notebooks/{page.stem}" for page in DOCS.glob("notebooks/*.ipynb")]
+    listed = entries()
+    lost = [page for page in pages if not any(fnmatch.fnmatch(page, e) for e in listed)]
+    assert lost == []
+    named = [entry for entry in listed if "*" not in entry and not entry.startswith("generated/")]
+    assert [name for name in named if not (DOCS / f"{name}.md").exists()] == []
+
+
+def test_pages_load_nothing_from_elsewhere():
+    for page in DOCS.glob("*.md"):
+        assert not re.search(r"!\[[^]]*\]\(https?:|<(script|img|link)\b", page.read_text("utf-8"))
+
+
+def test_pictures_have_plain_colours_and_a_background():
+    """They read alike in every program, and on a dark page too."""
+    for picture in (DOCS / "pictures").glob("*.svg"):
+        svg = picture.read_text("utf-8")
+        assert "var(" not in svg, picture.name
+        assert "#ffffff" in svg, picture.name
+
+
+def test_the_ledger_page_has_every_claim_and_remark(generated):
+    page = generated.ledger_page()
+    for entry in load_ledger():
+        assert f'<p id="{entry.id}">' in page
+    remarks = sum(bool(entry.remark) for entry in load_ledger())
+    assert page.count("<em>Remark.</em>") == remarks
+    assert "beyond the published results" in page
+
+
+def test_the_glossary_page_is_sorted(generated):
+    page = generated.glossary_page()
+    words = re.findall(r"^([^\n:]+)\n: \S", page, re.M)
+    assert len(words) > 15
+    assert words == sorted(words, key=str.lower)
+
+
+def test_the_api_pages_name_modules(generated):
+    page = generated.api_page("verifiers")
+    assert ".. automodule:: triptych.verifiers.exact" in page
+    lines = ["x |a| *b", "", "  more"]
+    generated.plain_docstring(None, "function", "f", None, None, lines)
+    assert lines == [".. code-block:: text", "", "   x |a| *b", "   ", "     more", ""]

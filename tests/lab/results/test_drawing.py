@@ -1,0 +1,60 @@
+"""Figures drawn by matplotlib: every series can be told apart, every panel has its place."""
+
+import matplotlib
+import pytest
+
+from triptych.core.validation import UserError
+from triptych.lab.results.drawing import THEMES, WIDTH, draw_figure, series_look
+from triptych.lab.results.plots import SENTINELS
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
+
+LINE = Series("a", "ours", [1, 2], [1, 2])
+PANEL = Panel([LINE], "x", "y", "a panel")
+
+
+def test_series_are_told_apart_without_colour():
+    looks = [
+        series_look(Series(str(i), kind, [1], [1]), i, THEMES["light"])
+        for kind in ("ours", "control")
+        for i in range(20)
+    ]
+    seen = {
+        (look["marker"], str(look["linestyle"]), "markerfacecolor" in look, look["linewidth"])
+        for look in looks
+    }
+    assert len(seen) == len(looks)
+    marks = [
+        series_look(Series(str(i), "ours", [1], [1], line=False), i, SENTINELS) for i in (0, 7)
+    ]
+    assert marks[0]["marker"] != marks[1]["marker"]
+
+
+def test_themes_have_the_same_colours_by_name():
+    assert set(THEMES["light"]) == set(THEMES["dark"]) == set(SENTINELS)
+
+
+@pytest.mark.parametrize(("count", "columns"), [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3)])
+def test_panels_stand_in_rows(count, columns):
+    before = dict(matplotlib.rcParams)
+    canvas = draw_figure(Figure("f", "A title", [PANEL] * count), "dark")
+    assert dict(matplotlib.rcParams) == before
+    width, _ = canvas.get_size_inches() * 72
+    assert width == pytest.approx(WIDTH * columns + 16 * (columns - 1) + 24)
+    boxes = [axes.get_position() for axes in canvas.axes]
+    assert len({round(box.x0, 3) for box in boxes}) == columns
+    assert len({round(box.y0, 3) for box in boxes}) == -(-count // columns)
+    assert all(0 < box.x0 < box.x1 <= 1 and 0 < box.y0 < box.y1 < 1 for box in boxes)
+    assert canvas.texts[0].get_text() == "A title"
+    assert matplotlib.colors.to_hex(canvas.get_facecolor()) == THEMES["dark"]["paper"]
+    assert len(canvas.legends) == count
+
+
+def test_a_heat_map_has_its_bar_beside_it():
+    heat, bar = draw_figure(Figure("f", "A title", [Heatmap([[0, 1]])])).axes
+    assert heat.get_position().x1 < bar.get_position().x0 < 1
+    assert heat.get_position().y0 == pytest.approx(bar.get_position().y0)
+
+
+def test_an_unknown_theme_is_one_sentence():
+    with pytest.raises(UserError, match="no theme 'grey': choose from light, dark"):
+        draw_figure(Figure("f", "A title", []), "grey")
