@@ -65,13 +65,11 @@ def output_laws(
     check_choice("stutter", stutter, get_args(Stutter))
     every = hypotheses(refiner.vocab_size, refiner.length)
     law = _as_start(start, len(every))
-    laws = refiner.log_laws.exp()
-    if not sample:
-        laws = torch.nn.functional.one_hot(refiner.answers, refiner.vocab_size).double()
-    move = _Step(every, refiner.vocab_size, stutter)
+    laws, answers = refiner.log_laws.exp(), refiner.answers
+    step = _Step(every, refiner.vocab_size, stutter)
     found = []
     for _ in range(steps):
-        written, law = move(laws, law)
+        written, law = step.drawn(laws, law) if sample else step.taken(answers, law)
         found.append(written)
     return torch.stack(found)
 
@@ -85,24 +83,35 @@ class _Step:
         self.repeated = torch.zeros_like(every, dtype=torch.bool)
         self.repeated[:, 1:] = every[:, 1:] == every[:, :-1]
 
-    def __call__(
+    def taken(
+        self, answers: Int[Tensor, "count length"], law: Float[Tensor, " count"]
+    ) -> tuple[Float[Tensor, " count"], Float[Tensor, " count"]]:
+        """Every hypothesis has one answer."""
+        rank = (answers * self.place).sum(-1)
+        written = torch.zeros_like(law).index_add_(0, rank, law)
+        if self.stutter == "previous":
+            following = torch.where(self.repeated[rank], self.every, answers)
+            rank = (following * self.place).sum(-1)
+            return written, torch.zeros_like(law).index_add_(0, rank, law)
+        return written, written if self.stutter == "keep" else self._redrawn(written)
+
+    def drawn(
         self, laws: Float[Tensor, "count length vocab"], law: Float[Tensor, " count"]
     ) -> tuple[Float[Tensor, " count"], Float[Tensor, " count"]]:
+        """Every position is drawn from its law, given the hypothesis."""
         written = torch.zeros_like(law)
         following = torch.zeros_like(law)
         kept = (self.every * self.place * ~self.repeated).sum(-1)
-        taken = self.repeated.double().T
+        repeated = self.repeated.double().T
         for rows in torch.nonzero(law)[:, 0].split(max(1, _ENTRIES_AT_ONCE // len(law))):
             moved = law[rows, None] * _products(laws[rows])
             written += moved.sum(0)
             if self.stutter == "previous":
-                old = (self.every[rows] * self.place).double() @ taken
+                old = (self.every[rows] * self.place).double() @ repeated
                 following.index_add_(0, (kept + old.long()).reshape(-1), moved.reshape(-1))
-        if self.stutter == "keep":
-            following = written
-        if self.stutter == "random":
-            following = self._redrawn(written)
-        return written, following
+        if self.stutter == "previous":
+            return written, following
+        return written, written if self.stutter == "keep" else self._redrawn(written)
 
     def _redrawn(self, written: Float[Tensor, " count"]) -> Float[Tensor, " count"]:
         """Every repeated position becomes uniform."""
