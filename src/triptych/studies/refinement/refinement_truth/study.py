@@ -66,11 +66,11 @@ class RefinementTruth(Settings):
     learned: tuple[str, ...] = ("orders", "split words")
     learned_agreements: tuple[float, ...] = (0.9,)
     variants: tuple[str, ...] = ("base", "one stage", "half right", "distilled")
-    train_steps: int = 500
+    train_steps: int = 400
     batch: int = 128
     width: int = 32
-    layers: int = 2
-    learning_rate: float = 5e-3
+    layers: int = 1
+    learning_rate: float = 1e-2
 
 
 @dataclass(frozen=True)
@@ -282,6 +282,8 @@ STUDY = Study(
             train_steps=5000,
             batch=512,
             width=64,
+            layers=2,
+            learning_rate=3e-3,
         ),
     },
     units=units,
