@@ -123,8 +123,8 @@ def about(sentences: Sentences, agreement: Number = AGREEMENT) -> str:
     share = float(agreement)
     return (
         f"{sentences.about}. {100 * share:g} % of the sentences are in one way throughout; in the "
-        "others every position chooses alone. The refiner is the best that training on 15 % right and "
-        "85 % random tokens can give. It starts from random tokens and writes all positions at "
+        "others every position chooses alone. The refiner is the best that training on 15 % right "
+        "and 85 % random tokens can give. It starts from random tokens and writes all positions at "
         "once in every step."
     )
 
