@@ -66,7 +66,7 @@ class RefinementTruth(Settings):
     learned: tuple[str, ...] = ("orders", "split words")
     learned_agreements: tuple[float, ...] = (0.9,)
     variants: tuple[str, ...] = ("base", "one stage", "half right", "distilled")
-    train_steps: int = 400
+    train_steps: int = 300
     batch: int = 128
     width: int = 32
     layers: int = 1
