@@ -39,10 +39,11 @@ def smoke_rows(name):
 
 
 # Shape checks make these five times as slow; they have tests of their own, with the checks.
-LONG = {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
+LONG = {"refinement_truth"}
+LONG |= {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
 LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
-LONG |= {"reaching_the_mode", "real_text", "refinement_truth", "topic_matrices", "topic_theory"}
-LONG |= {"two_stages_text", "who_wins"}
+LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
+LONG |= {"who_wins"}
 
 
 @each_study
