@@ -76,8 +76,9 @@ class Replayed(NamedTuple):
     def lines(self) -> list[str]:
         """What came out of each row: whether it mixes ways, and how many steps it took."""
         mixed = ~self.sentences.law.is_one_way(self.refined.tokens)
+        names: list[str] = list(self.sentences.names)
         return [
-            " ".join(self.sentences.names[token] for token in tokens)
+            " ".join(names[token] for token in tokens)
             + ("  mixes ways" if wrong else "  is written in one way")
             + f"; {steps} passes of the decoder"
             for tokens, wrong, steps in zip(

@@ -122,12 +122,13 @@ def stutter_figure(rows: Rows[Row]) -> Figure:
             if (row.world, row.data, row.agreement) == (world, "truth", dial)
         ]
         series: list[Series] = []
-        for label, kind, wanted in (
+        lines: list[tuple[str, Kind, dict[str, str]]] = [
             ("ideal, stutter put back", "ours", {}),
             ("ideal, stutter made random", "ours", {"remask": "random"}),
             ("ideal, stutter kept", "ours", {"remask": "keep"}),
             ("ideal, distilled", "control", {"data": "distilled"}),
-        ):
+        ]
+        for label, kind, wanted in lines:
             found = _decoded(rows, world, agreement=dial, **wanted)
             points = [(row.steps, 100 * row.word_stutter) for row in found]
             series += _line(label, kind, points)
