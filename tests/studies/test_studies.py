@@ -39,7 +39,8 @@ def smoke_rows(name):
 
 
 # Shape checks make these five times as slow; they have tests of their own, with the checks.
-LONG = {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
+LONG = {"refinement_truth"}
+LONG |= {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
 LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
 LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
 LONG |= {"head_importance", "who_wins"}

@@ -14,6 +14,7 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
+from triptych.inference.chains.refinement import MaskedRefiner
 from triptych.inference.chains.spins import SpinGibbs
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Costs
@@ -25,6 +26,7 @@ from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, Some
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.structures.ising import Ising
 from triptych.structures.topics import LDA, Topics
+from triptych.structures.translation import TranslationWorld
 from triptych.structures.uniform import Uniform
 from triptych.training.step import Recipe
 from triptych.verifiers.exact import DyckVerifier, ExactValue, Outcome, RatioValue, Rule
@@ -133,6 +135,8 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Costs": lambda: Costs.empty(2, torch.device("cpu")),
     "Result": lambda: run().result(),
     "Generation": run,
+    "TranslationWorld": lambda: TranslationWorld.dialects(agreement=0.5, words=2),
+    "MaskedRefiner": lambda: MaskedRefiner(TABLE, 2),
     "SpinGibbs": lambda: SpinGibbs(Ising.chain(3, 0.4).coupling, f64([0.1, 0.0, 0.2])),
     "VisitedTree": tree,
     "ExactValue": lambda: ExactValue(TABLE, SomeZero(3)),
@@ -310,6 +314,23 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "q": 0.5,
     },
     "structures.dyck.Dyck.tokens": lambda: {"texts": "[]"},
+    "structures.translation.Translations": lambda: {
+        "sentences": [[0, 1, 0], [1, 1, 0]],
+        "weights": [0.5, 0.5],
+        "agreement": 0.5,
+        "vocab_size": 2,
+    },
+    "structures.translation.TranslationWorld": lambda: {
+        "sources": [[0]],
+        "sentences": [[[0, 1, 0], [1, 1, 0]]],
+        "weights": [0.5, 0.5],
+        "agreement": 0.5,
+        "vocab_size": 2,
+    },
+    "structures.translation.TranslationWorld.dialects": lambda: {"agreement": 0.5, "words": 2},
+    "structures.translation.TranslationWorld.orders": lambda: {"agreement": 0.5, "words": 4},
+    "structures.translation.TranslationWorld.split_words": lambda: {"agreement": 0.5, "words": 1},
+    "structures.translation.TranslationWorld.translations": lambda: {"source": 0},
     "structures.hmm.HMM": lambda: {
         "initial": f64([0.5, 0.5]),
         "transition": f64([[0.5, 0.5], [0.1, 0.9]]),
@@ -507,6 +528,27 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "target": TABLE.as_dict(),
         "reversible": True,
     },
+    "inference.refinement.MaskedRefiner": lambda: {"oracle": TABLE},
+    "inference.refinement.MaskedRefiner.log_probs": lambda: {
+        "hypotheses": ROWS,
+        "lengths": [3, 3],
+    },
+    "inference.refinement.best_hypotheses": lambda: {
+        "log_probs": LAW,
+        "lengths": [3, 2],
+        "each": 2,
+    },
+    "inference.refinement.drop_stutter": lambda: {"tokens": ROWS, "lengths": [3, 2]},
+    "inference.refinement.mask_start": lambda: {"lengths": [3, 2], "mask_token": 2},
+    "inference.refinement.random_start": lambda: {"lengths": [3, 2], "vocab": 2, "rng": 0},
+    "inference.refinement.refine": lambda: {
+        "refiner": MaskedRefiner(TABLE, 2),
+        "initial": ROWS,
+        "lengths": [3, 3],
+        "steps": 2,
+    },
+    "inference.refinement.scores": lambda: {"log_probs": LAW, "lengths": [3, 2]},
+    "inference.refinement.stutters": lambda: {"tokens": ROWS, "lengths": [3, 2]},
     "inference.parallel.independent_step": lambda: {
         "oracle": TABLE,
         "tokens": ROWS,
