@@ -125,7 +125,7 @@ def rotation(now: Tensor, before: Tensor) -> float:
     return float((1 - cosine.clamp(-1, 1)) / 2)
 
 
-def network(unit: TrainOnText, words: int) -> Transformer:
+def network(unit: TrainOnText, words: int, device: str = "cpu") -> Transformer:
     """As usual, but for W^K, W^Q and W^V near zero."""
     shape = Shape(
         vocab_size=words + 1,  # the mask
@@ -136,7 +136,7 @@ def network(unit: TrainOnText, words: int) -> Transformer:
         causal=False,
         norm="post",  # as in BERT
     )
-    net = Transformer(shape, seed=unit.seed, init_scale=DEFAULT)
+    net = Transformer(shape, seed=unit.seed, init_scale=DEFAULT, device=device)
     with torch.no_grad():
         for layer in layers_of(net):
             for matrix in layer:
@@ -147,7 +147,7 @@ def network(unit: TrainOnText, words: int) -> Transformer:
 def run(unit: TrainOnText, bench: Bench) -> Iterable[Row]:
     """Train, and keep norms and turns."""
     words, chunks = words_and_chunks(unit.corpus, unit.vocabulary, unit.length)
-    net = network(unit, len(words.names))
+    net = network(unit, len(words.names), bench.device)
     norms = [[[float(m.detach().norm())] for m in layer] for layer in layers_of(net)]
     turns: list[list[float]] = [[] for _ in norms]
     before = [layer.value.detach().clone() for layer in layers_of(net)]
@@ -182,7 +182,7 @@ def run(unit: TrainOnText, bench: Bench) -> Iterable[Row]:
     try:
         history = fit(
             MaskedLM(net),
-            Corpus(chunks).sample,
+            Corpus(chunks.to(bench.device)).sample,
             objective,
             recipe,
             bench.rng("training"),
@@ -240,4 +240,5 @@ STUDY = Study(
     rows=(LayerCurves, Diverged),
     claims=[Claim("li.fig-2.9", judge.judge, judge.REFUTED, held_by=judge.HELD)],
     figures=[figures.curves_figure],
+    same_rows_as=["a294598f11e3"],
 )
