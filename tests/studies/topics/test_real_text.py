@@ -28,10 +28,11 @@ def test_what_was_not_fetched_is_not_run(tmp_path, monkeypatch):
 
 def test_units_are_models_times_fits():
     units = real_text.units(SETTINGS[Scale.PAPER])
-    assert [unit.model for unit in units] == ["minilm"] * 4 + ["mpnet"] * 4 + ["smollm2-135m"] * 4
-    assert [unit.seed for unit in units[:4]] == [0, 0, 1, 2]
+    assert [unit.model for unit in units] == ["minilm"] * 5 + ["mpnet"] * 5 + ["smollm2-135m"] * 5
+    assert [unit.seed for unit in units[:5]] == [0, 0, 1, 2, 0]
     assert units[0].groups == GROUPS
     assert units[1].topics == 100
+    assert isinstance(units[4], real_text.CountTopics)
 
 
 def found(ratio, low, high, model="a", seed=0):

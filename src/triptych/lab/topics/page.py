@@ -35,8 +35,10 @@ def write_page(reading: Reading, folder: Path) -> Path:
         figures.map_figure(reading.rows),
         figures.ratios_figure(reading.rows),
         figures.layers_figure(reading.rows),
+        figures.closed_form_figure(reading.rows),
         figures.heads_figure(reading.rows),
     ]
+    drawn = [figure for figure in drawn if figure.panels]
     page = folder / "topics.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)

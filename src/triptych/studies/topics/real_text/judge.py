@@ -38,9 +38,10 @@ from triptych.theory.topics.real_text import (
     Weights,
     WordMap,
 )
+from triptych.theory.topics.topic_mixtures import TopicMixture
 from triptych.theory.topics.word_pairs import group_gaps
 
-Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap
+Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap | TopicMixture
 
 FITS = 3  # of LDA, before a model counts
 ENCODERS = 2  # fewest pretrained encoders that decide
