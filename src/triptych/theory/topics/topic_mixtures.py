@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from triptych.core.validation import UserError, as_count, as_number
+from triptych.core.validation import Count, Number, UserError, as_count, as_number
 from triptych.models.pretrained.encoder import TextEncoder, cut_passage
 from triptych.theory.topics.attention import Value, attention_loss, minimiser
 from triptych.theory.topics.fitted_topics import assign_words, words_per_topic
@@ -133,7 +133,7 @@ class OneLayer(NamedTuple):
     uniform_loss: float
     best_loss: float
 
-    def share(self, ratio: float | None = None) -> float:
+    def share(self, ratio: Number | None = None) -> float:
         """Of the attention to words of the document, what goes to the own topic.
 
         Worked value: τ = 4 and ratio 3 give 3 / (3 + 3) = ½.
@@ -141,7 +141,7 @@ class OneLayer(NamedTuple):
         ratio = self.ratio if ratio is None else as_number("ratio", ratio, at_least=0)
         return ratio / (ratio + self.setting.drawn - 1)
 
-    def gain(self, ratio: float) -> float:
+    def gain(self, ratio: Number) -> float:
         """How much of what attention can give this ratio gives: 0 if uniform, 1 at the best."""
         at = torch.tensor(as_number("ratio", ratio, at_least=0), dtype=torch.float64)
         loss = float(attention_loss(self.setting, Value.blocks(self.setting), at, at))
@@ -149,7 +149,7 @@ class OneLayer(NamedTuple):
         return (self.uniform_loss - loss) / possible if possible > 1e-12 else math.nan
 
 
-def one_layer(topics: int, words: float, drawn: float) -> OneLayer:
+def one_layer(topics: Count, words: Number, drawn: Number) -> OneLayer:
     """Of a layer with uniform blocks of W^V, for T, v and τ rounded to whole numbers.
 
     Worked value: with one topic in a document all words are of it, and the ratio says nothing.
