@@ -14,9 +14,10 @@ class Setting(NamedTuple):
     init_scale: float
 
     def __str__(self) -> str:
-        """As "SGD 0.3 from 0.001"."""
+        """As "SGD 0.3 from 1e-6"."""
         name = {"sgd": "SGD", "adam": "Adam"}[self.optimiser]
-        return f"{name} {self.learning_rate:g} from {self.init_scale:g}"
+        scale = f"{self.init_scale:g}".replace("e-0", "e-")
+        return f"{name} {self.learning_rate:g} from {scale}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -239,6 +239,6 @@ STUDY = Study(
     run=run,
     rows=(LayerCurves, Diverged),
     claims=[Claim("li.fig-2.9", judge.judge, judge.REFUTED, held_by=judge.HELD)],
-    figures=[figures.curves_figure],
+    figures=[figures.settings_figure, figures.norms_figure, figures.turns_figure],
     same_rows_as=["a294598f11e3"],
 )
