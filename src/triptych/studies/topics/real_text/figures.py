@@ -134,12 +134,27 @@ def closed_form_figure(rows: Rows) -> Figure:
     for each in found:
         if not each.heads:
             continue  # another threshold
+        key = (each.mixture.model, each.mixture.threshold, "trained")
+        layers = [
+            row
+            for row in rows.of(AttentionRatio)
+            if (row.model, row.threshold, row.weights) == key
+            and not (row.several or row.shuffled)
+            and row.layer is not None
+            and row.ratio is not None
+        ]
+        highest = [
+            [max(ratios) for ratios in row.ratios]
+            for row in rows.of(HeadRatios)
+            if (row.model, row.threshold, row.weights) == key
+        ]
         x = range(1, len(each.layers) + 1)
         best, tau = each.one_layer.ratio, each.mixture.passages or 0.0
+        low, high = ([pick(fits) for fits in zip(*highest, strict=True)] for pick in (min, max))
         series = [
             Series("one layer, closed form", "truth", x, [best] * len(x)),
-            Series("model, its highest head", "control", x, each.heads),
-            Series("model, all heads", "ours", x, each.layers),
+            Series("model, its highest head", "control", x, each.heads, low, high),
+            _by_layer("model, all heads", "ours", layers),
         ]
         title = f"{each.mixture.model}, {tau:.1f} topics a passage"
         panels.append(
@@ -151,7 +166,9 @@ def closed_form_figure(rows: Rows) -> Figure:
         panels,
         "The closed form is the best ratio for one layer that predicts masked words of documents "
         "with as many topics as a passage mixes (one over the chance that two words share a "
-        "topic), as many topics and words of a topic as LDA gave, and BERT's masking.",
+        "topic), as many topics and words of a topic as LDA gave, and BERT's masking. The model's "
+        "means are over fits of LDA, at the middle threshold, one topic per word. Bands: bootstrap "
+        "over passages for all heads, the lowest and highest fit for the highest head.",
     )
 
 

@@ -77,12 +77,13 @@ def settings_figure(rows: Rows) -> Figure:
             if some:
                 x = [sum(s.when for s in each) / len(each) for each in some]
                 y = [sum(s.early for s in each) / len(each) for each in some]
-                series.append(Series(label, kind, x, y, line=False))
+                low, high = ([pick(s.early for s in each) for each in some] for pick in (min, max))
+                series.append(Series(label, kind, x, y, low, high, line=False))
         corner = Series("two stages lie inside", "truth", (0, HALF, HALF), (EARLY, EARLY, 0))
         panels.append(
             Panel(
                 [*series, corner],
-                "when W^V has made 80 % of its growth, as a share of the steps",
+                "80 % of the growth of W^V, share of the steps",
                 "growth of W^K or W^Q by then",
             )
         )
@@ -90,6 +91,8 @@ def settings_figure(rows: Rows) -> Figure:
         "text_settings",
         "When W^V has grown, and how far W^K and W^Q are by then, for every setting",
         panels,
-        "A mark is the mean over the runs of one optimiser, rate and initial scale, in the layer "
-        "where the condition is worst. Growth is counted from the first norm to the largest.",
+        "A mark is the mean over the runs of one optimiser, rate, initial scale and number of "
+        "steps, from the lowest to the highest run, in the layer where the condition is worst. "
+        "Across: the share of the steps after which W^V has made 80 % of its growth. Growth is "
+        "counted from the first norm to the largest.",
     )
