@@ -102,9 +102,13 @@ def test_a_model_stands_beside_one_layer():
         HeadRatios(**ABOUT, weights="trained", threshold=0.1, ratios=((1.0, 2.0), (7.0, 5.0))),
         HeadRatios(**ABOUT, weights="random", threshold=0.1, ratios=((9.0, 9.0), (9.0, 9.0))),
     ]
-    (found,) = beside_one_layer([MIXTURE], rows, heads)
+    second = TopicMixture(**{**vars(MIXTURE), "seed": 1, "passages": 5.0})
+    (found,) = beside_one_layer([second, MIXTURE], rows, heads)
     assert (found.measured, found.layers, found.heads) == (3.0, (1.5, 4.5), (2.0, 7.0))
     assert found.one_layer.setting.drawn == 2
     causal = TopicMixture(**{**vars(MIXTURE), "family": "causal"})
     assert beside_one_layer([causal], rows, heads) == []
     assert beside_one_layer([MIXTURE], [], heads) == []
+    for few in (None, 1.4):
+        alone = TopicMixture(**{**vars(MIXTURE), "passages": few})
+        assert beside_one_layer([alone], rows, heads) == []

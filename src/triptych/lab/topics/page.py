@@ -17,6 +17,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 74rem; margin: 2rem auto
   color: var(--ink, #1d1c1a); background: var(--paper, #fff); }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--grid, #e4dfd4); }
+td { white-space: nowrap; }
 .wide { overflow-x: auto; }
 .panels { display: flex; flex-wrap: wrap; gap: 1rem; }
 .panels > div { flex: 0 1 24rem; min-width: 18rem; }

@@ -78,7 +78,11 @@ def read_topics(
     tell(f"loading {model}")
     _without_bars()
     encoder = PretrainedEncoder.from_pretrained(where, name=model)
-    records: list[Record] = [word_map(encoder, groups or GROUPS)]
+    records: list[Record] = []
+    if groups or all(encoder.word_tokens(word) for group in GROUPS for word in group):
+        records.append(word_map(encoder, groups or GROUPS))
+    else:
+        tell("no map of words, because the model does not know the nine of the source; see --group")
     tell(f"reading {len(documents)} documents")
     text = ReadText.of(encoder, documents)
     for seed in range(seeds):

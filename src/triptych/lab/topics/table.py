@@ -143,7 +143,7 @@ def _closed_form(reading: Reading) -> Table:
     """What one layer would do with as many topics, words and masks; the first fit's mixture."""
     rows = []
     for each in beside_one_layer(
-        [r for r in reading.rows.of(TopicMixture) if r.seed == 0],
+        reading.rows.of(TopicMixture),
         reading.rows.of(AttentionRatio),
         reading.rows.of(HeadRatios),
     ):
@@ -197,4 +197,6 @@ def _with_interval(row: EmbeddingRatio | AttentionRatio) -> str:
     """0/0 where the mean of different topics is not above 0: its ratio says nothing."""
     if row.ratio is None or row.low is None or row.high is None or row.different <= 0:
         return "0/0"
+    if row.low == row.high:  # two topics or one passage: nothing to resample
+        return f"{row.ratio:.2f}"
     return f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]"

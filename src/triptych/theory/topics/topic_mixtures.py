@@ -189,12 +189,18 @@ def beside_one_layer(
     attention: Sequence[AttentionRatio],
     heads: Sequence[HeadRatios],
 ) -> list[Beside]:
-    """For every mixture of which attention was measured; fits of LDA are averaged.
+    """For every model and threshold of which attention was measured; fits of LDA are averaged.
 
-    Causal models are left out: the closed form is about masked words.
+    The mixture is that of the first fit.
+
+    Causal models are left out: the closed form is about masked words. So are passages of about one
+    topic (τ below 1.5), where the ratio says nothing.
     """
     found = []
-    for mixture in mixtures:
+    first: dict[tuple[str, float], TopicMixture] = {}
+    for mixture in sorted(mixtures, key=lambda each: each.seed):
+        first.setdefault((mixture.model, mixture.threshold), mixture)
+    for mixture in first.values():
         here = [
             row
             for row in attention
@@ -204,7 +210,7 @@ def beside_one_layer(
             and not row.shuffled
             and row.ratio is not None
         ]
-        if not here or mixture.family == "causal" or mixture.passages is None:
+        if not here or mixture.family == "causal" or (mixture.passages or 1.0) < 1.5:
             continue
         by_layer: dict[int, list[float]] = {}
         for row in here:
@@ -216,7 +222,7 @@ def beside_one_layer(
             if (row.model, row.threshold, row.weights)
             == (mixture.model, mixture.threshold, "trained")
         ]
-        drawn = min(mixture.passages, float(mixture.topics))
+        drawn = min(mixture.passages or 1.0, float(mixture.topics))
         found.append(
             Beside(
                 mixture,

@@ -42,13 +42,17 @@ def ratios_figure(rows: Rows) -> Figure:
         _panel(alike, "embedding cosine", "cosine"),
         _panel(attended, "attention, all layers", "attention"),
     ]
+    caption = (
+        "Means over fits of LDA, from the lowest to the highest; one topic per word. Of a copy "
+        "with random weights the cosine is that of the first layer's inputs."
+    )
+    if any(series.kind == "published" for panel in panels for series in panel.series):
+        caption += " Diamonds: BERT in the source, with other text."
     return Figure(
         "topic_ratios",
-        "Words of the same topic beside words of different topics",
+        "Words of the same topic over words of different topics, by threshold",
         panels,
-        "Means over fits of LDA, from the lowest to the highest; one topic per word. Of a copy "
-        "with random weights the cosine is that of the first layer's inputs. Diamonds: BERT in the "
-        "source, with other text.",
+        caption,
     )
 
 
