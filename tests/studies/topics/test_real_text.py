@@ -61,6 +61,7 @@ def test_the_stand_in_decides_nothing():
             verdict = claim.verdict(rows)
             assert verdict.outcome is Status.UNDECIDED
             assert verdict.missing
+            assert not any(math.isnan(check.value) for check in verdict.checks)
 
 
 def test_one_encoder_is_not_enough():
