@@ -13,7 +13,7 @@ from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.parity import HiddenParity
 from triptych.theory.numerics.hitting import Hitting
 from triptych.theory.topics.attended_pairs import AttentionSums
-from triptych.theory.topics.real_text import ReadText
+from triptych.theory.topics.read_text import ReadText
 from triptych.theory.topics.word_pairs import pair_sums
 from triptych.training import gap, objectives
 

@@ -26,6 +26,7 @@ def test_an_encoder_and_its_words(bert):
         [VOCABULARY.index(t) for t in ("the", "frog", "##s", ".")]
     ]
     assert bert.word_tokens("toad") == [VOCABULARY.index("toad")]
+    assert bert.word_tokens("unicorn") == []
     assert bert.with_specials([7, 8]) == [2, 7, 8, 3]
     assert cut_passage(bert, list(range(5, 20)), 6) == [2, 5, 6, 7, 8, 3]
     assert len(cut_passage(bert, [5] * 200, 128)) == bert.context == 62

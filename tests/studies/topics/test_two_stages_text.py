@@ -87,3 +87,33 @@ def test_a_corpus_that_was_not_fetched_is_not_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path))
     with pytest.raises(UserError, match="^not run: needs `triptych fetch wikitext2`$"):
         words_and_chunks("wikitext2", 10, 4)
+
+
+def test_longer_runs_are_settings_of_their_own():
+    settings = replace(SMOKE, longer=80, longer_rates=(0.1, 0.2))
+    units = text_stages.units(settings)
+    assert [(u.optimiser, u.learning_rate, u.steps) for u in units] == [
+        ("sgd", 0.3, 40),
+        ("adam", 0.001, 40),
+        ("sgd", 0.1, 80),
+        ("sgd", 0.2, 80),
+    ]
+    assert [u.steps for u in text_stages.units(SMOKE)] == [40, 40]
+    longer = replace(ROW, step=tuple(2 * step for step in ROW.step))
+    assert str(ROW.setting) == "SGD 0.1 from 0.001, 400 steps"
+    assert str(longer.setting) == "SGD 0.1 from 0.001, 800 steps"
+    assert len(judge.by_setting([ROW, longer])) == 2
+
+
+def test_figures_show_every_setting():
+    rows = Rows(judge.HELD)
+    settings, norms, turns = (draw(rows) for draw in text_stages.STUDY.figures)
+    (panel,) = settings.panels
+    (marks, corner) = panel.series
+    assert (len(marks.x), marks.line, corner.kind) == (12, False, "truth")
+    assert marks.x[0] < 0.5
+    assert marks.y[0] < 0.2
+    layers = [f"layer {i}" for i in (1, 2, 3, 4)]
+    assert [panel.title for panel in norms.panels] == layers
+    assert [series.label for series in turns.panels[0].series] == layers
+    assert not any(draw(Rows([])).panels for draw in text_stages.STUDY.figures)

@@ -1,67 +1,17 @@
 """All measurements on a model whose answer is known: planted embeddings and attention."""
 
-from dataclasses import dataclass
-
 import pytest
-import torch
-from tests.support.tiny_encoder import ANIMALS, MUSIC, PLAIN, two_topics
+from tests.support.planted_encoder import Planted
+from tests.support.tiny_encoder import ANIMALS, MUSIC, two_topics
 
-from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.theory.topics import real_text as rt
+from triptych.theory.topics.read_text import ReadText, Sizes, fit_text
+from triptych.theory.topics.topic_mixtures import topic_mixtures
 
-NAMES = [*PLAIN, *ANIMALS, *MUSIC]
-SIZES = rt.Sizes(
+SIZES = Sizes(
     topics=2, thresholds=(0.3,), passes=5, fewest=2, most=0.9, passages=50, inputs=128, shuffles=4
 )
-
-
-@dataclass(frozen=True)
-class Planted:
-    """Animals and music have directions of their own; a word attends three times to its topic."""
-
-    planted: bool = True
-    name: str = "planted"
-    family: str = "encoder"
-    vocab_size: int = len(NAMES)
-    context: int = 512
-
-    def encode(self, texts):
-        return [[NAMES.index(word) for word in text.split()] for text in texts]
-
-    def words(self):
-        return [name if len(name) > 2 and name.isalpha() else None for name in NAMES]
-
-    def word_tokens(self, word):
-        return [NAMES.index(word)] if word in NAMES else []
-
-    def with_specials(self, tokens):
-        return list(tokens)
-
-    def _topic(self, tokens):
-        return [NAMES[t] in ANIMALS if NAMES[t] in ANIMALS + MUSIC else None for t in tokens]
-
-    def embeddings(self):
-        table = torch.ones(len(NAMES), 3)
-        for i, topic in enumerate(self._topic(range(len(NAMES)))):
-            if topic is not None and self.planted:
-                table[i, 1 + topic] = 3.0
-        return table
-
-    def inputs(self, tokens):
-        return self.embeddings()[tokens]
-
-    def attention(self, inputs):
-        of = self._topic(inputs)
-        weights = torch.ones(2, 1, len(of), len(of))
-        for i, a in enumerate(of):
-            for j, b in enumerate(of):
-                if self.planted and a is not None and a == b:
-                    weights[1, 0, i, j] = 3.0
-        return weights / weights.sum(-1, keepdim=True)
-
-    def untrained(self, seed):
-        return Planted(False)
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +19,7 @@ def records():
     model = Planted()
     both = zip(two_topics()[:10], two_topics()[1:11], strict=True)
     mixed = [[" ".join(first + second)] for first, second in both]
-    text = rt.ReadText.of(model, [*two_topics(), *mixed])
+    text = ReadText.of(model, [*two_topics(), *mixed])
     return list(rt.measure(model, text, SIZES, seed=0))
 
 
@@ -145,17 +95,33 @@ def test_a_map_of_words():
         rt.word_map(Planted(), [["frog", "unicorn"], ["bach", "opera"]])
 
 
-def test_text_without_words_or_sentences():
-    with pytest.raises(UserError, match="the corpus is empty"):
-        rt.ReadText.of(Planted(), [[" "]])
-    with pytest.raises(UserError, match="no paragraph has 16 tokens"):
-        rt.ReadText.of(Planted(), [["the frog"]]).passages(1, TorchRng(0))
-    with pytest.raises(UserError, match="thresholds is empty"):
-        rt.Sizes(thresholds=())
+def test_a_fit_that_is_there_is_used(records):
+    """The same records, and LDA runs once."""
+    model = Planted()
+    both = zip(two_topics()[:10], two_topics()[1:11], strict=True)
+    text = ReadText.of(model, [*two_topics(), *([" ".join(a + b)] for a, b in both)])
+    told = []
+    fitted = fit_text(model, text, SIZES, seed=0, tell=told.append)
+    assert told == ["counting words", "fitting 2 topics to 50 documents"]
+    told.clear()
+    found = list(rt.measure(model, text, SIZES, seed=0, fitted=fitted, tell=told.append))
+    assert found == records
+    assert not any(what.startswith("fitting") for what in told)
 
 
-def test_passages_come_from_different_documents_first():
-    text = rt.ReadText([[[d] * 16, [d] * 17] for d in range(4)])
-    passages = text.passages(6, TorchRng(0))
-    assert sorted(passage[0] for passage in passages[:4]) == [0, 1, 2, 3]
-    assert len(passages) == 6
+def test_how_many_topics_a_text_mixes():
+    """A document has 48 tokens of each topic, 16 of them words: two four times, four twice.
+
+    Pairs of different words in both topics together: (32² - 96) = 928, of the same 2 (16² - 48).
+    """
+    model = Planted()
+    both = zip(two_topics()[:10], two_topics()[1:11], strict=True)
+    text = ReadText.of(model, [[" ".join(a + b)] for a, b in both])
+    fitted = fit_text(model, ReadText.of(model, two_topics()), SIZES, seed=0)
+    (found,) = topic_mixtures(model, text, fitted, SIZES)
+    assert (found.topics, found.words, found.threshold) == (2, 6.0, 0.3)
+    assert found.documents == found.passages == pytest.approx(928 / 416)
+    assert found.share == pytest.approx(16 / 48)
+    cut = Sizes(**{**vars(SIZES), "inputs": 48})  # the first half of every passage: one topic
+    (half,) = topic_mixtures(model, text, fitted, cut)
+    assert (half.documents, half.passages) == (found.documents, 1.0)

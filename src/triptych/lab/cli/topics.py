@@ -32,6 +32,9 @@ def topics(
     most: Annotated[
         float, typer.Option(help="Share of the documents that a word stands in, at most.")
     ] = 0.1,
+    paragraphs: Annotated[
+        bool, typer.Option("--paragraphs", help="Count every paragraph as a document.")
+    ] = False,
     passages: Annotated[int, typer.Option(help="Passages to measure attention on.")] = 150,
     random_copy: Annotated[
         bool, typer.Option(help="Measure a copy with random weights beside the model.")
@@ -53,7 +56,7 @@ def topics(
     from triptych.lab.topics.reading import parse_groups, read_topics
     from triptych.lab.topics.table import lines
     from triptych.theory.topics.fitted_topics import THRESHOLDS
-    from triptych.theory.topics.real_text import Sizes
+    from triptych.theory.topics.read_text import Sizes
 
     sizes = Sizes(
         topics=number,
@@ -69,6 +72,7 @@ def topics(
         sizes,
         seeds=seeds,
         groups=parse_groups(group or []),
+        paragraphs=paragraphs,
         random_copy=random_copy,
         tell=lambda what: typer.echo(f"{what} ...", err=True),
     )

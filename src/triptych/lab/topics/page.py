@@ -22,6 +22,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 74rem; margin: 2rem auto
   color: var(--ink); background: var(--paper); }
 table { border-collapse: collapse; font-size: .9rem; }
 th, td { text-align: right; padding: .2rem .7rem; border-bottom: 1px solid var(--grid); }
+td { white-space: nowrap; }
 .wide { overflow-x: auto; }
 .panels { display: flex; flex-wrap: wrap; gap: 1rem; }
 .panels > div { flex: 0 1 24rem; min-width: 18rem; }
@@ -38,8 +39,10 @@ def write_page(reading: Reading, folder: Path) -> Path:
         figures.map_figure(reading.rows),
         figures.ratios_figure(reading.rows),
         figures.layers_figure(reading.rows),
+        figures.closed_form_figure(reading.rows),
         figures.heads_figure(reading.rows),
     ]
+    drawn = [figure for figure in drawn if figure.panels]
     page = folder / "topics.html"
     try:
         folder.mkdir(parents=True, exist_ok=True)

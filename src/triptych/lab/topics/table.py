@@ -8,10 +8,14 @@ from triptych.theory.topics.real_text import (
     AttentionRatio,
     EmbeddingRatio,
     Fitted,
+    HeadRatios,
     Measure,
     TopPairs,
     WordMap,
 )
+from triptych.theory.topics.topic_mixtures import TopicMixture, beside_one_layer
+
+NO_PAIRS = "no pairs"  # of the same topic, or of different ones, in the passages
 
 
 class Table(NamedTuple):
@@ -23,8 +27,10 @@ class Table(NamedTuple):
 
 
 def tables(reading: Reading) -> list[Table]:
-    """Embeddings, attention, and pairs that occur together; of several seeds, each."""
-    return [_ratios(reading), _layers(reading), _together(reading)]
+    """Embeddings, attention, pairs that occur together, and the closed form of one layer."""
+    found = [_ratios(reading), _layers(reading), _together(reading)]
+    beside = _closed_form(reading)
+    return [*found, beside] if beside.rows else found
 
 
 def lines(reading: Reading) -> list[str]:
@@ -77,9 +83,11 @@ def _ratios(reading: Reading) -> Table:
                 str(row.seed),
                 str(row.words),
                 *(_with_interval(r) for r in (row, dot)),
-                *(_with_interval(r) for r in heard if r.weights == "trained"),
-                _number(row.matched),
-                _number(row.shuffled),
+                next((_with_interval(r) for r in heard if r.weights == "trained"), NO_PAIRS),
+                *(
+                    _number(value) if row.different > 0 else ""
+                    for value in (row.matched, row.shuffled)
+                ),
                 "" if control is None else _number(control.ratio, 4),
                 next((_number(r.ratio, 4) for r in heard if r.weights == "random"), ""),
             )
@@ -99,16 +107,19 @@ def _layers(reading: Reading) -> Table:
     thresholds = sorted({r.threshold for r in found})
     middle = thresholds[len(thresholds) // 2]
     rows = []
+    kinds = (("trained", False), ("trained", True), ("random", False))
+    weights = {"trained", *(r.weights for r in reading.rows.of(HeadRatios))}
     for layer in sorted({r.layer or 0 for r in found}):
         here = [r for r in found if r.layer == layer and r.threshold == middle]
-        kinds = (("trained", False), ("trained", True), ("random", False))
         cells = [
-            next((_with_interval(r) for r in here if (r.weights, r.shuffled) == kind), "")
+            next((_with_interval(r) for r in here if (r.weights, r.shuffled) == kind), NO_PAIRS)
             for kind in kinds
+            if kind[0] in weights
         ]
         rows.append((str(layer), *cells))
     title = f"Attention by layer, same over different topic, threshold {middle:g}"
-    return Table(title, ("layer", "trained", "topics shuffled", "random weights"), rows)
+    columns = ("layer", "trained", "topics shuffled", "random weights")
+    return Table(title, columns[: len(rows[0])], rows)
 
 
 def _together(reading: Reading) -> Table:
@@ -126,6 +137,38 @@ def _together(reading: Reading) -> Table:
     columns = ("threshold", "fit", "pairs", "attention, topic", "attention, together")
     columns += ("cosine, topic", "cosine, together", "together, as")
     return Table("Pairs of one topic beside pairs that occur together most often", columns, rows)
+
+
+def _closed_form(reading: Reading) -> Table:
+    """What one layer would do with as many topics, words and masks; the first fit's mixture."""
+    rows = []
+    for each in beside_one_layer(
+        reading.rows.of(TopicMixture),
+        reading.rows.of(AttentionRatio),
+        reading.rows.of(HeadRatios),
+    ):
+        best, mixture = each.one_layer, each.mixture
+        layer = max(range(len(each.layers)), key=lambda i: each.layers[i])
+        rows.append(
+            (
+                f"{mixture.threshold:g}",
+                f"{mixture.words:.0f}",
+                f"{mixture.passages:.1f}",
+                f"{mixture.share:.1%}",
+                f"{best.ratio:.1f}",
+                f"{each.measured:.2f}",
+                f"{each.layers[layer]:.2f} (layer {layer + 1})",
+                f"{max(each.heads):.1f}" if each.heads else "",
+                f"{best.share():.0%}",
+                f"{best.share(each.measured):.0%}",
+            )
+        )
+    columns = ("threshold", "words a topic", "topics a passage", "inputs with a topic")
+    columns += ("closed form", "model", "highest layer", "highest head")
+    columns += ("own topic's share, closed form", "model")
+    return Table(
+        "Attention beside the closed form of one layer, same over different", columns, rows
+    )
 
 
 def _key(row: EmbeddingRatio | AttentionRatio) -> tuple[int, float, bool]:
@@ -151,6 +194,9 @@ def _number(value: float | None, digits: int = 2) -> str:
 
 
 def _with_interval(row: EmbeddingRatio | AttentionRatio) -> str:
-    if row.ratio is None or row.low is None or row.high is None:
+    """0/0 where the mean of different topics is not above 0: its ratio says nothing."""
+    if row.ratio is None or row.low is None or row.high is None or row.different <= 0:
         return "0/0"
+    if row.low == row.high:  # two topics or one passage: nothing to resample
+        return f"{row.ratio:.2f}"
     return f"{row.ratio:.2f} [{row.low:.2f}, {row.high:.2f}]"

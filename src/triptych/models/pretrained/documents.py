@@ -127,9 +127,20 @@ def _of_folder(folder: Path) -> list[Document]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text("utf-8")
+        text = file.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError(f"{str(file)!r} is not plain text in UTF-8 ({error.reason})") from error
+        raise UserError(_not_text(file)) from error
+    except OSError as error:
+        raise UserError(f"{str(file)!r} cannot be read: {error.strerror}") from error
+    if "\0" in text:
+        raise UserError(_not_text(file))
+    return text
+
+
+def _not_text(file: Path) -> str:
+    return (
+        f"{str(file)!r} is not plain text in UTF-8; save it as UTF-8, or take it out of the folder"
+    )
 
 
 def paragraphs(text: str) -> Document:

@@ -63,7 +63,7 @@ class TextEncoder(Protocol):
         ...
 
     def word_tokens(self, word: str) -> list[int]:
-        """The tokens of one word in the middle of a sentence."""
+        """The tokens of one word in the middle of a sentence; none if it is unknown."""
         ...
 
     def with_specials(self, tokens: Sequence[int]) -> list[int]:
@@ -146,7 +146,8 @@ class PretrainedEncoder:
 
     def word_tokens(self, word: str) -> list[int]:
         before = " " if _start_of_word(self._pieces) == "Ġ" else ""
-        return self.encode([before + word])[0]
+        found = self.encode([before + word])[0]
+        return [] if self.tokenizer.unk_token_id in found else found
 
     def with_specials(self, tokens: Sequence[int]) -> list[int]:
         before, after = self._around

@@ -14,6 +14,7 @@ M   membership     [words, topics], True where a topic keeps a word
 LDA is scikit-learn's, imported when used.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +93,7 @@ def count_words(
     if not len(kept):
         raise UserError(
             f"no word stands in {fewest} documents or more and in at most {most:.0%} of the "
-            f"{len(documents)}; the corpus is too small, or its documents are too much alike"
+            f"{len(documents)}; give more text, or set fewest lower or most higher"
         )
     texts = tuple(str(names[i]) for i in kept.tolist())
     return CountedWords(torch.from_numpy(kept), texts, counts[:, kept])
@@ -151,9 +152,15 @@ def words_per_topic(threshold: float, vocab_size: int) -> int:
     if keep < 2:
         raise UserError(
             f"a threshold of {threshold:g} of {vocab_size} tokens keeps {keep} words a topic; two "
-            "or more are needed to make a pair"
+            f"or more make a pair, so the threshold must be at least {_upwards(2 / vocab_size)}"
         )
     return keep
+
+
+def _upwards(value: float) -> str:
+    """Two digits, rounded up. Worked value: 2/280 = 0.00714… is 0.0072."""
+    step = 10.0 ** (math.floor(math.log10(value)) - 1)
+    return f"{math.ceil(value / step - 1e-9) * step:.2g}"
 
 
 def _sklearn() -> Any:

@@ -12,7 +12,7 @@ controls: topics dealt to other words (shuffled), pairs of different topics that
 Records are plain dataclasses of numbers and text: rows of a study, and JSON for the command line.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
@@ -24,9 +24,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from triptych.core.protocols import Rng
-from triptych.core.randomness import RngLike, TorchRng
-from triptych.core.validation import UserError, as_count, as_list, as_seed, as_text, set_fields
-from triptych.models.pretrained.documents import Document
+from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError, as_list, as_seed, as_text
 from triptych.models.pretrained.encoder import TextEncoder, cut_passage
 from triptych.theory.topics.attended_pairs import (
     DIFFERENT,
@@ -35,22 +34,14 @@ from triptych.theory.topics.attended_pairs import (
     AttentionSums,
     attention_sums,
 )
-from triptych.theory.topics.fitted_topics import (
-    THRESHOLDS,
-    CountedWords,
-    assign_words,
-    count_words,
-    fit_topics,
-    stop_words,
-    words_per_topic,
-)
+from triptych.theory.topics.fitted_topics import CountedWords, assign_words, words_per_topic
+from triptych.theory.topics.read_text import FittedText, ReadText, Sizes, Tell, fit_text
 from triptych.theory.topics.word_pairs import (
     RESAMPLES,
     matched_ratio,
     mean_of_pairs,
     multiplicities,
     pair_sums,
-    permutation,
     ratio_of,
     shuffled,
     top_pairs,
@@ -69,37 +60,6 @@ GROUPS = (
 """The nine words of the source's figure, in three topics."""
 
 _SHOWN = 8  # words of a topic, and pairs, that are shown
-_SHORTEST = 16  # tokens of a passage
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """How topics are fitted and measured.
-
-    passes      of LDA over the documents
-    fewest      documents that a word stands in, at least
-    most        share of the documents that a word stands in, at most
-    passages    on which attention is measured, from different documents where there are enough
-    inputs      tokens of a passage with its special ones, at most
-    shuffles    of the topics, whose mean is a control
-    """
-
-    topics: int = 100
-    thresholds: tuple[float, ...] = THRESHOLDS
-    passes: int = 30
-    fewest: int = 10
-    most: float = 0.1
-    passages: int = 150
-    inputs: int = 128
-    shuffles: int = 10
-
-    def __post_init__(self) -> None:
-        for name in ("topics", "passes", "fewest", "passages", "inputs", "shuffles"):
-            set_fields(self, **{name: as_count(name, getattr(self, name), at_least=1)})
-        given = as_list("thresholds", self.thresholds, "numbers")
-        set_fields(self, thresholds=tuple(float(each) for each in given))
-        if not self.thresholds:
-            raise UserError("thresholds is empty; give one or more, as 0.001")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,43 +173,6 @@ class WordMap(Measured):
 
 
 Record = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap
-Tell = Callable[[str], None]
-
-
-@dataclass(frozen=True, eq=False)
-class ReadText:
-    """Documents in a model's tokens: their paragraphs, of 16 tokens or more."""
-
-    documents: list[list[list[int]]]
-
-    @classmethod
-    def of(cls, model: TextEncoder, documents: Sequence[Document]) -> "ReadText":
-        """Every paragraph is read once."""
-        texts = list(chain.from_iterable(documents))
-        read = iter(model.encode(texts))
-        found = [[next(read) for _ in document] for document in documents]
-        if not any(tokens for document in found for tokens in document):
-            raise UserError("the corpus is empty: its documents have no tokens")
-        return cls(found)
-
-    def whole(self) -> list[list[int]]:
-        """The tokens of every document."""
-        return [list(chain.from_iterable(document)) for document in self.documents]
-
-    def passages(self, number: int, rng: RngLike) -> list[list[int]]:
-        """So many paragraphs, one of each document first, then others."""
-        long = [[p for p in d if len(p) >= _SHORTEST] for d in self.documents]
-        places = [(i, j) for i, document in enumerate(long) for j in range(len(document))]
-        if not places:
-            raise UserError(f"no paragraph has {_SHORTEST} tokens; give text with sentences")
-        order = permutation(len(places), rng).tolist()
-        seen: set[int] = set()
-        first, later = [], []
-        for place in order:
-            i, j = places[place]
-            (later if i in seen else first).append(long[i][j])
-            seen.add(i)
-        return (first + later)[:number]
 
 
 # ---------------------------------------------------------------------- what is measured
@@ -271,21 +194,21 @@ def measure(
     sizes: Sizes,
     *,
     seed: int,
+    fitted: FittedText | None = None,
     random_copy: bool = True,
     tell: Tell | None = None,
 ) -> Iterator[Record]:
-    """All records of one fit of LDA; `tell` hears what is being done."""
+    """All records of one fit of LDA; `tell` hears what is being done.
+
+    `fitted` is that of `fit_text` with the same seed, if it is there already.
+    """
     seed, tell = as_seed(seed), tell or (lambda what: None)
     per_topic = [words_per_topic(each, model.vocab_size) for each in sizes.thresholds]
     rng, about = TorchRng(seed), {"model": model.name, "family": model.family, "seed": seed}
-    tell("counting words")
-    documents = text.whole()
-    counted = count_words(
-        documents, model.words(), stop=stop_words(), fewest=sizes.fewest, most=sizes.most
-    )
-    tell(f"fitting {sizes.topics} topics to {len(documents)} documents")
-    likelihood = fit_topics(counted.counts, sizes.topics, seed=seed, passes=sizes.passes)
-    yield _fitted(likelihood, counted, documents, about)
+    if fitted is None:
+        fitted = fit_text(model, text, sizes, seed=seed, tell=tell)
+    counted, likelihood = fitted.counted, fitted.likelihood
+    yield _fitted(likelihood, counted, text.whole(), about)
     settings = [
         _Setting(threshold, several, False, assign_words(likelihood, keep, several=several))
         for threshold, keep in zip(sizes.thresholds, per_topic, strict=True)

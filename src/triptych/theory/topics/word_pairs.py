@@ -239,7 +239,8 @@ def top_pairs(passages: Any, number: int) -> Int[Tensor, "pairs 2"]:
     together: Any = scipy.sparse.triu(occurs.T @ occurs, k=1).tocoo()
     if together.nnz < number:
         raise UserError(
-            f"{together.nnz} pairs of words occur together, and {number} are wanted; give more text"
+            f"{together.nnz} pairs of words occur together, and {number} are wanted; give "
+            "more text, or keep fewer words of a topic"
         )
     order = np.lexsort((together.col, together.row, -together.data))[:number]
     chosen = np.stack([together.row[order], together.col[order]], 1).astype(np.int64)

@@ -10,6 +10,7 @@ from triptych.theory.topics.real_text import (
     HeadRatios,
     WordMap,
 )
+from triptych.theory.topics.topic_mixtures import TopicMixture, beside_one_layer
 
 _PUBLISHED = {  # of BERT in Table 2.3
     "cosine": ((0.0005, 1.21), (0.001, 1.13), (0.002, 1.11)),
@@ -41,13 +42,17 @@ def ratios_figure(rows: Rows) -> Figure:
         _panel(alike, "embedding cosine", "cosine"),
         _panel(attended, "attention, all layers", "attention"),
     ]
+    caption = (
+        "Means over fits of LDA, from the lowest to the highest; one topic per word. Of a copy "
+        "with random weights the cosine is that of the first layer's inputs."
+    )
+    if any(series.kind == "published" for panel in panels for series in panel.series):
+        caption += " Diamonds: BERT in the source, with other text."
     return Figure(
         "topic_ratios",
-        "Words of the same topic beside words of different topics",
+        "Words of the same topic over words of different topics, by threshold",
         panels,
-        "Means over fits of LDA, from the lowest to the highest; one topic per word. Of a copy "
-        "with random weights the cosine is that of the first layer's inputs. Diamonds: BERT in the "
-        "source, with other text.",
+        caption,
     )
 
 
@@ -88,38 +93,86 @@ def layers_figure(rows: Rows) -> Figure:
     ]
     panels = []
     for model in dict.fromkeys(row.model for row in found):
-        thresholds = sorted({row.threshold for row in found if row.model == model})
+        own = [row for row in found if row.model == model]
+        thresholds = sorted({row.threshold for row in own})
         middle = thresholds[len(thresholds) // 2]
         series = []
         for label, kind, weights, dealt in _BY_LAYER:
-            points: dict[int, list[AttentionRatio]] = {}
-            for row in found:
-                if (row.model, row.threshold, row.weights, row.shuffled) == (
-                    model,
-                    middle,
-                    weights,
-                    dealt,
-                ):
-                    points.setdefault(row.layer or 0, []).append(row)
-            if points:
-                x = sorted(points)
-                series.append(
-                    Series(
-                        label,
-                        kind,
-                        x,
-                        [sum(r.ratio or 0.0 for r in points[i]) / len(points[i]) for i in x],
-                        [min(r.low or 0.0 for r in points[i]) for i in x],
-                        [max(r.high or 0.0 for r in points[i]) for i in x],
-                    )
-                )
+            some = [
+                row
+                for row in own
+                if (row.threshold, row.weights, row.shuffled) == (middle, weights, dealt)
+            ]
+            if some:
+                series.append(_by_layer(label, kind, some))
         panels.append(Panel(series, "layer", "attention, same over different topic", model))
     return Figure(
         "topic_attention_by_layer",
-        "Which layers attend to words of their own topic",
+        "Attention to words of the own topic over attention to others, by layer",
         panels,
         "Rescaled to length 100, heads averaged, at the middle threshold, one topic per word. "
         "Bands: bootstrap over passages, from the lowest to the highest of the fits of LDA.",
+    )
+
+
+def _by_layer(label: str, kind: Kind, rows: Sequence[AttentionRatio]) -> Series:
+    """Means over fits, with the lowest and highest ends of their intervals."""
+    points: dict[int, list[AttentionRatio]] = {}
+    for row in rows:
+        points.setdefault(row.layer or 0, []).append(row)
+    x = sorted(points)
+    return Series(
+        label,
+        kind,
+        x,
+        [sum(r.ratio or 0.0 for r in points[i]) / len(points[i]) for i in x],
+        [min(r.low or 0.0 for r in points[i]) for i in x],
+        [max(r.high or 0.0 for r in points[i]) for i in x],
+    )
+
+
+def closed_form_figure(rows: Rows) -> Figure:
+    """Attention by layer beside the best attention of one layer."""
+    found = beside_one_layer(rows.of(TopicMixture), rows.of(AttentionRatio), rows.of(HeadRatios))
+    panels = []
+    for each in found:
+        if not each.heads:
+            continue  # another threshold
+        key = (each.mixture.model, each.mixture.threshold, "trained")
+        layers = [
+            row
+            for row in rows.of(AttentionRatio)
+            if (row.model, row.threshold, row.weights) == key
+            and not (row.several or row.shuffled)
+            and row.layer is not None
+            and row.ratio is not None
+        ]
+        highest = [
+            [max(ratios) for ratios in row.ratios]
+            for row in rows.of(HeadRatios)
+            if (row.model, row.threshold, row.weights) == key
+        ]
+        x = range(1, len(each.layers) + 1)
+        best, tau = each.one_layer.ratio, each.mixture.passages or 0.0
+        low, high = ([pick(fits) for fits in zip(*highest, strict=True)] for pick in (min, max))
+        series = [
+            Series("one layer, closed form", "truth", x, [best] * len(x)),
+            Series("model, its highest head", "control", x, each.heads, low, high),
+            _by_layer("model, all heads", "ours", layers),
+        ]
+        title = f"{each.mixture.model}, {tau:.1f} topics a passage"
+        panels.append(
+            Panel(series, "layer", "attention, same over different topic", title, y_log=True)
+        )
+    return Figure(
+        "topic_closed_form",
+        "Attention to the own topic by layer, beside the closed form of one layer",
+        panels,
+        "The closed form is the best ratio for one layer that predicts masked words of documents "
+        "with as many topics as a passage mixes (one over the chance that two words share a "
+        "topic), as many topics and words of a topic as LDA gave, and BERT's masking. The model's "
+        "means are over fits of LDA, at the middle threshold, one topic per word. Bands: bootstrap "
+        "over passages for all heads, the lowest and highest fit for the highest head.",
     )
 
 
@@ -136,7 +189,7 @@ def heads_figure(rows: Rows) -> Figure:
         )
     return Figure(
         "topic_heads",
-        "Attention to the own topic over attention to other topics, by head",
+        "Attention to words of the own topic over attention to others, by head",
         panels,
         "One fit of LDA, one topic per word, the middle threshold.",
     )

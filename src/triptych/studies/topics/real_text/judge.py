@@ -38,9 +38,10 @@ from triptych.theory.topics.real_text import (
     Weights,
     WordMap,
 )
+from triptych.theory.topics.topic_mixtures import TopicMixture
 from triptych.theory.topics.word_pairs import group_gaps
 
-Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap
+Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap | TopicMixture
 
 FITS = 3  # of LDA, before a model counts
 ENCODERS = 2  # fewest pretrained encoders that decide
@@ -162,6 +163,11 @@ def enough(rows: Rows[Row], kind: type[Measured] = EmbeddingRatio) -> list[Need]
     return [at_least(f"pretrained encoders with {FITS} fits of LDA", done, ENCODERS)]
 
 
+def encoders_in(rows: Rows[Row]) -> bool:
+    """Whether a pretrained encoder was measured; without one there is nothing to check."""
+    return any(row.family == "encoder" for row in rows.of(EmbeddingRatio))
+
+
 # ------------------------------------------------------------------ the claims
 
 
@@ -172,6 +178,8 @@ def one_topic(rows: Rows[Row]) -> Verdict:
         for row in rows.of(EmbeddingRatio)
         if row.family == "encoder" and row.vectors == "word" and row.matched is not None
     ]
+    if not encoders_in(rows):
+        return decide(*_beside(rows, "cosine", "embedding cosine"), needs=enough(rows))
     dealt = attention(rows, dealt=True)
     where = "same over different topic, the lowest of models and thresholds"
     cosine, dot = (lowest(embedding(rows, measure)) for measure in _MEASURES)
@@ -194,6 +202,8 @@ def one_topic(rows: Rows[Row]) -> Verdict:
 
 def several_topics(rows: Rows[Row]) -> Verdict:
     """Table 2.4: attention always, embeddings mostly; 1 in a random model."""
+    if not encoders_in(rows):
+        return decide(needs=enough(rows))
     found = lowest(attention(rows, several=True))
     checks = [
         above(
@@ -214,6 +224,8 @@ def several_topics(rows: Rows[Row]) -> Verdict:
 def often_together(rows: Rows[Row]) -> Verdict:
     """Table 2.5: less attention and larger cosines than the pairs that occur together most."""
     encoders = [row for row in rows.of(TopPairs) if row.family == "encoder"]
+    if not encoders:
+        return decide(needs=enough(rows, TopPairs))
     attended = [
         Found(r.model, r.threshold, r.seed, r.attention_ratio, r.attention_low, r.attention_high)
         for r in encoders

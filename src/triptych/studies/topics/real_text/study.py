@@ -22,21 +22,21 @@ from triptych.studies.api.study import Bench, Claim, Scale, Settings, Study, Uni
 from triptych.studies.topics.real_text import figures, judge
 from triptych.studies.topics.real_text.stand_in import STAND_IN, stand_in
 from triptych.studies.topics.shared.plain_text import corpus_documents
+from triptych.theory.topics.read_text import ReadText, Sizes, fit_text
 from triptych.theory.topics.real_text import (
     GROUPS,
     AttentionRatio,
     EmbeddingRatio,
     Fitted,
     HeadRatios,
-    ReadText,
-    Sizes,
     TopPairs,
     WordMap,
     measure,
     word_map,
 )
+from triptych.theory.topics.topic_mixtures import TopicMixture, topic_mixtures
 
-Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap
+Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap | TopicMixture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,11 @@ class MeasureTopics(ReadModel):
 
 
 @dataclass(frozen=True, kw_only=True)
+class CountTopics(MeasureTopics):
+    """How many topics the text mixes, by the same fit: what the closed form of one layer needs."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class MapWords(ReadModel):
     """Cosines of a few words."""
 
@@ -98,7 +103,7 @@ class MapWords(ReadModel):
 
 
 def units(settings: RealText) -> Sequence[ReadModel]:
-    """For every model a map of words, and a fit for every seed."""
+    """For every model a map of words, a fit for every seed, and the topics of its text."""
     found: list[ReadModel] = []
     for model in settings.models:
         sizes = {"model": model}
@@ -107,11 +112,12 @@ def units(settings: RealText) -> Sequence[ReadModel]:
         found.append(MapWords.of(settings, seed=0, **sizes))
         seeds = range(settings.seeds)
         found += [MeasureTopics.of(settings, seed=seed, **sizes) for seed in seeds]
+        found.append(CountTopics.of(settings, seed=0, **sizes))
     return found
 
 
 def run(unit: ReadModel, bench: Bench) -> Iterable[Row]:
-    """Load the model; measure, or map words."""
+    """Load the model; measure, count topics, or map words."""
     model = _model(unit, bench)
     if isinstance(unit, MapWords):
         yield word_map(model, unit.groups)
@@ -127,7 +133,11 @@ def run(unit: ReadModel, bench: Bench) -> Iterable[Row]:
         passages=unit.passages,
         inputs=unit.inputs,
     )
-    yield from measure(model, _read(unit, model), sizes, seed=unit.seed)
+    text = _read(unit, model)
+    if isinstance(unit, CountTopics):
+        yield from topic_mixtures(model, text, fit_text(model, text, sizes, seed=unit.seed), sizes)
+        return
+    yield from measure(model, text, sizes, seed=unit.seed)
 
 
 def _model(unit: ReadModel, bench: Bench) -> TextEncoder:
@@ -210,7 +220,7 @@ STUDY = Study(
     },
     units=units,
     run=run,
-    rows=(Fitted, EmbeddingRatio, AttentionRatio, HeadRatios, TopPairs, WordMap),
+    rows=(Fitted, EmbeddingRatio, AttentionRatio, HeadRatios, TopPairs, WordMap, TopicMixture),
     claims=[
         Claim("li.tab-2.3", judge.one_topic, judge.ONE_TOPIC_REFUTED, held_by=judge.HELD),
         Claim("li.tab-2.4", judge.several_topics, judge.SEVERAL_REFUTED, held_by=judge.HELD),
@@ -220,8 +230,9 @@ STUDY = Study(
     figures=[
         figures.ratios_figure,
         figures.layers_figure,
+        figures.closed_form_figure,
         figures.heads_figure,
         figures.map_figure,
     ],
-    same_rows_as=["97542f7fae08"],
+    same_rows_as=["97542f7fae08", "9e29363ff4e5"],
 )

@@ -1,33 +1,98 @@
-"""Norms and turns by layer, as in Figure 2.9."""
+"""Norms and turns by layer, as in Figure 2.9, and where every setting stands."""
 
-from triptych.studies.api.figures import Figure, Panel, Series
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Rows
 from triptych.studies.topics.shared.stage_checks import run_clearness
-from triptych.studies.topics.two_stages_text.rows import LayerCurves
+from triptych.studies.topics.shared.stages import EARLY, HALF
+from triptych.studies.topics.two_stages_text.rows import LayerCurves, Setting
+
+_TWO_STAGES = (
+    "Two stages: when W^V has made 80 % of its growth, W^K and W^Q have at most a fifth of its "
+    "norm and of their own growth, and that is in the first half of the steps."
+)
 
 
-def curves_figure(rows: Rows) -> Figure:
-    """Every layer of the clearest run: norms above, turns below."""
+def _clearest(rows: Rows) -> LayerCurves | None:
+    """The run that is nearest to two stages in all its layers."""
     runs = rows.of(LayerCurves)
-    norms, turns = [], []
-    title = "Norms of value, key and query matrices by layer, on natural text"
-    if runs:
-        row = max(runs, key=lambda run: run_clearness(run.stages))
-        title = f"Norms by layer, on natural text: {row.setting}, {row.corpus}"
+    return max(runs, key=lambda run: run_clearness(run.stages)) if runs else None
+
+
+def norms_figure(rows: Rows) -> Figure:
+    """Every layer of the clearest run."""
+    panels, of = [], ""
+    if row := _clearest(rows):
+        of = f": {row.setting}, on {row.corpus}"
         for i in range(len(row.key)):
             series = [
                 Series("W^V", "ours", row.step, row.value[i]),
                 Series("W^K", "control", row.step, row.key[i]),
                 Series("W^Q", "truth", row.step, row.query[i]),
             ]
-            norms.append(Panel(series, "training step", "Frobenius norm", f"layer {i + 1}"))
-            turn = Series("W^V", "ours", row.step[1:], row.rotation[i])
-            turns.append(Panel([turn], "training step", "rotation of W^V", f"layer {i + 1}"))
+            panels.append(Panel(series, "training step", "Frobenius norm", f"layer {i + 1}"))
     return Figure(
         "text_stages",
-        title,
-        [*norms, *turns],
-        "The clearest of all runs. Rotation is the cosine distance to 10 steps before, "
-        "(1 - cos) / 2. Two stages: when W^V has made 80 % of its growth, W^K and W^Q have at most "
-        "a fifth of its norm and of their own growth, and that is in the first half of the steps.",
+        f"Norms of W^V, W^K and W^Q by layer{of}",
+        panels,
+        f"Of all runs, the one that comes nearest to two stages in every layer. {_TWO_STAGES}",
+    )
+
+
+def turns_figure(rows: Rows) -> Figure:
+    """How fast W^V turns in the layers of the same run."""
+    panels, of = [], ""
+    if row := _clearest(rows):
+        of = f": {row.setting}, on {row.corpus}"
+        series = [
+            Series(f"layer {i + 1}", "ours", row.step[1:], turns)
+            for i, turns in enumerate(row.rotation)
+        ]
+        panels.append(Panel(series, "training step", "rotation of W^V in 10 steps"))
+    return Figure(
+        "text_turns",
+        f"How far W^V turns in ten steps, by layer{of}",
+        panels,
+        "The same run. Rotation is the cosine distance to 10 steps before, (1 - cos) / 2.",
+    )
+
+
+def settings_figure(rows: Rows) -> Figure:
+    """When W^V has grown, and how far W^K and W^Q are by then, for every setting."""
+    groups: dict[Setting, list[LayerCurves]] = {}
+    for row in rows.of(LayerCurves):
+        groups.setdefault(row.setting, []).append(row)
+    panels = []
+    if groups:
+        series = []
+        kinds: tuple[tuple[str, str, Kind], ...] = (
+            ("SGD", "sgd", "ours"),
+            ("Adam", "adam", "control"),
+        )
+        for label, optimiser, kind in kinds:
+            some = [
+                [run.stages for run in runs]
+                for setting, runs in groups.items()
+                if setting.optimiser == optimiser
+            ]
+            if some:
+                x = [sum(s.when for s in each) / len(each) for each in some]
+                y = [sum(s.early for s in each) / len(each) for each in some]
+                low, high = ([pick(s.early for s in each) for each in some] for pick in (min, max))
+                series.append(Series(label, kind, x, y, low, high, line=False))
+        corner = Series("two stages lie inside", "truth", (0, HALF, HALF), (EARLY, EARLY, 0))
+        panels.append(
+            Panel(
+                [*series, corner],
+                "80 % of the growth of W^V, share of the steps",
+                "growth of W^K or W^Q by then",
+            )
+        )
+    return Figure(
+        "text_settings",
+        "When W^V has grown, and how far W^K and W^Q are by then, for every setting",
+        panels,
+        "A mark is the mean over the runs of one optimiser, rate, initial scale and number of "
+        "steps, from the lowest to the highest run, in the layer where the condition is worst. "
+        "Across: the share of the steps after which W^V has made 80 % of its growth. Growth is "
+        "counted from the first norm to the largest.",
     )

@@ -12,11 +12,13 @@ class Setting(NamedTuple):
     optimiser: str
     learning_rate: float
     init_scale: float
+    steps: int
 
     def __str__(self) -> str:
-        """As "SGD 0.3 from 0.001"."""
+        """As "SGD 0.3 from 1e-6, 400 steps"."""
         name = {"sgd": "SGD", "adam": "Adam"}[self.optimiser]
-        return f"{name} {self.learning_rate:g} from {self.init_scale:g}"
+        scale = f"{self.init_scale:g}".replace("e-0", "e-")
+        return f"{name} {self.learning_rate:g} from {scale}, {self.steps} steps"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +40,7 @@ class LayerCurves:
 
     @property
     def setting(self) -> Setting:
-        return Setting(self.optimiser, self.learning_rate, self.init_scale)
+        return Setting(self.optimiser, self.learning_rate, self.init_scale, int(self.step[-1]))
 
     @property
     def by_layer(self) -> list[Stages]:
