@@ -200,6 +200,7 @@ REPETITIONS = (
     "inference.best_of_n.law.n",
     "inference.blocks.law.n",
     "inference.gibbs.run.steps",
+    "inference.refinement.refine.steps",
     "inference.spins.SpinGibbs.fast_sweep.sweeps",
     "inference.spins.SpinGibbs.sweep.sweeps",
     "inference.vgb.sample.steps",

@@ -14,6 +14,7 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
+from triptych.inference.chains.refinement import MaskedRefiner
 from triptych.inference.chains.spins import SpinGibbs
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Costs
@@ -133,6 +134,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Costs": lambda: Costs.empty(2, torch.device("cpu")),
     "Result": lambda: run().result(),
     "Generation": run,
+    "MaskedRefiner": lambda: MaskedRefiner(TABLE, 2),
     "SpinGibbs": lambda: SpinGibbs(Ising.chain(3, 0.4).coupling, f64([0.1, 0.0, 0.2])),
     "VisitedTree": tree,
     "ExactValue": lambda: ExactValue(TABLE, SomeZero(3)),
@@ -513,6 +515,27 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "target": TABLE.as_dict(),
         "reversible": True,
     },
+    "inference.refinement.MaskedRefiner": lambda: {"oracle": TABLE},
+    "inference.refinement.MaskedRefiner.log_probs": lambda: {
+        "hypotheses": ROWS,
+        "lengths": [3, 3],
+    },
+    "inference.refinement.best_hypotheses": lambda: {
+        "log_probs": LAW,
+        "lengths": [3, 2],
+        "each": 2,
+    },
+    "inference.refinement.drop_stutter": lambda: {"tokens": ROWS, "lengths": [3, 2]},
+    "inference.refinement.mask_start": lambda: {"lengths": [3, 2], "mask_token": 2},
+    "inference.refinement.random_start": lambda: {"lengths": [3, 2], "vocab": 2, "rng": 0},
+    "inference.refinement.refine": lambda: {
+        "refiner": MaskedRefiner(TABLE, 2),
+        "initial": ROWS,
+        "lengths": [3, 3],
+        "steps": 2,
+    },
+    "inference.refinement.scores": lambda: {"log_probs": LAW, "lengths": [3, 2]},
+    "inference.refinement.stutters": lambda: {"tokens": ROWS, "lengths": [3, 2]},
     "inference.parallel.independent_step": lambda: {
         "oracle": TABLE,
         "tokens": ROWS,
