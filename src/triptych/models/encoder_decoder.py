@@ -39,6 +39,7 @@ from triptych.core.validation import (
     set_fields,
 )
 from triptych.models.layers import FeedForward, Shape
+from triptych.models.transformer import draw_weights
 
 __all__ = ["DecoderCache", "Encoded", "EncoderDecoder", "LastAttention", "PairShape"]
 
@@ -251,7 +252,7 @@ class EncoderDecoder(nn.Module):
                 scale = into**-0.5 if table else math.sqrt(2 / (into + out))
                 if name.endswith(("output.weight", "outer.weight")):  # these write to the residual
                     scale /= smaller
-                parameter.normal_(0, scale, generator=generator)
+                draw_weights(parameter, scale, generator)
 
     def __repr__(self) -> str:
         shape, size = self.shape, self.shape.parameter_count
