@@ -104,9 +104,7 @@ def test_corruption_can_mask() -> None:
     target = torch.full((20, 50), 7)
     seen = Corruption(right=0.0, masked=1.0).first_hypothesis(target, 30, TorchRng(0))
     assert (seen == MASK).all()
-    assert torch.equal(
-        Corruption(right=1.0).first_hypothesis(target, 30, TorchRng(0)), target
-    )
+    assert torch.equal(Corruption(right=1.0).first_hypothesis(target, 30, TorchRng(0)), target)
 
 
 def test_cross_entropy_by_hand() -> None:
@@ -160,9 +158,7 @@ def recipe(steps: int) -> Recipe:
 def test_it_learns_a_toy_language(causal: bool) -> None:
     net = EncoderDecoder(shape(causal=causal), seed=0)
     corruption = None if causal else Corruption()
-    history = fit_translator(
-        net, corpus(96), recipe(150), 0, corruption=corruption, smoothing=0.0
-    )
+    history = fit_translator(net, corpus(96), recipe(150), 0, corruption=corruption, smoothing=0.0)
     assert history.steps == 150
     assert history.losses[-1] < 0.25 * history.losses[0]
 

@@ -62,7 +62,9 @@ class SourceDecoder:
         self._passes[0] += 1
         return logits[:, -1].float().log_softmax(-1)
 
-    def append(self, tokens: Int[Tensor, " batch"], rows: Int[Tensor, " rows"] | None = None) -> None:
+    def append(
+        self, tokens: Int[Tensor, " batch"], rows: Int[Tensor, " rows"] | None = None
+    ) -> None:
         """One token at the end of every row."""
         if rows is not None or len(tokens) != len(self._tokens):
             raise UserError(f"one token is needed for each of {len(self._tokens)} rows")

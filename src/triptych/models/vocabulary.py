@@ -1,7 +1,7 @@
 """Pieces of words that two languages share, learned from text: the tokens of a translator.
 
-Byte-pair encoding with the spaces of SentencePiece [Kudo and Richardson, 2018]: a space is a part of
-the piece after it, so that decoding gives the text back. The package `tokenizers` does the work
+Byte-pair encoding with the spaces of SentencePiece [Kudo and Richardson, 2018]: a space is a part
+of the piece after it, so that decoding gives the text back. The package `tokenizers` does the work
 and is an extra: `pip install triptych[translation]`.
 """
 
