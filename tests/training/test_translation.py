@@ -185,9 +185,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path) -> N
 
 def test_seconds_cut_the_steps_and_the_rate_comes_down() -> None:
     net = EncoderDecoder(shape(causal=True), seed=0)
-    history = fit_translator(net, corpus(), recipe(100_000), 0, seconds=0.2)
-    assert 25 <= history.steps < 100_000
-    assert history.steps % 25 == 0 or history.steps < 25 or history.seconds < 3
+    history = fit_translator(net, corpus(), recipe(100_000), 0, seconds=0.01)
+    assert history.steps == 25  # the clock is looked at after 25 steps
 
 
 def test_recorded_steps_are_plain_steps_on_a_cpu() -> None:
