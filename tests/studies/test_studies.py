@@ -42,7 +42,7 @@ def smoke_rows(name):
 LONG = {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
 LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
 LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
-LONG |= {"who_wins"}
+LONG |= {"real_translation", "who_wins"}
 
 
 @each_study

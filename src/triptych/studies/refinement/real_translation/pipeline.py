@@ -38,7 +38,15 @@ from triptych.training.translation import Corruption, TranslationHistory, fit_tr
 
 SETS = ("val", "test_2016_flickr", "test_2017_flickr")
 STEPS = (1, 2, 4, 10)
-ABLATIONS = ("reference", "raw_pairs", "one_stage", "no_positions", "half_right")
+ABLATIONS = (
+    "reference",
+    "raw_pairs",
+    "one_stage",
+    "no_positions",
+    "half_right",
+    "raw_other_vocabulary",
+)
+"""`raw_other_vocabulary` is `raw_pairs` with other pieces; the others change `reference`."""
 
 Found = dict[str, Any]
 
@@ -57,10 +65,10 @@ class Plan:
     widths: tuple[int, ...] = (12, 16, 20, 26, 47)
     learning_rate: float = 1.5e-3
     warmup: int = 300
-    teacher: tuple[int, float] = (5000, 110.0)
-    student: tuple[int, float] = (5000, 90.0)
-    padir: tuple[int, float] = (10_000, 190.0)
-    ablation: tuple[int, float] = (3000, 42.0)
+    teacher: tuple[int, float] = (5000, 100.0)
+    student: tuple[int, float] = (5000, 80.0)
+    padir: tuple[int, float] = (10_000, 170.0)
+    ablation: tuple[int, float] = (3000, 38.0)
     ablations: tuple[str, ...] = ABLATIONS
     beams: int = 5
     lengths: int = 5
@@ -112,18 +120,14 @@ class Pipeline:
         *,
         device: torch.device | str = "cpu",
         recorded: bool = False,
+        other: Pairs | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pairs, self.plan, self.seed = pairs, plan, seed
+        self.other = other  # the same sentences in the pieces of another vocabulary
         self.device, self.recorded, self.say = torch.device(device), recorded, say
         self.source, self.target = source, target
-        kept = [
-            (a, b)
-            for a, b in zip(self._side("train", source), self._side("train", target), strict=True)
-            if min(len(a), len(b)) > 0 and max(len(a), len(b)) < plan.length
-        ]
-        self.sources = [a for a, _ in kept]
-        self.targets = [b for _, b in kept]
+        self.sources, self.targets = self._training_pairs()
         self.nets: dict[str, EncoderDecoder] = {}
         self.distilled: Tokens = []
 
@@ -132,6 +136,16 @@ class Pipeline:
         if side not in self.pairs.sides:
             raise UserError(f"the pairs have no {side}; they have {', '.join(self.pairs.sides)}")
         return list(self.pairs.sides[side])
+
+    def _training_pairs(self) -> tuple[Tokens, Tokens]:
+        """What is not too long to read and to write."""
+        sides = (self._side("train", self.source), self._side("train", self.target))
+        kept = [
+            (a, b)
+            for a, b in zip(*sides, strict=True)
+            if min(len(a), len(b)) > 0 and max(len(a), len(b)) < self.plan.length
+        ]
+        return [a for a, _ in kept], [b for _, b in kept]
 
     def questions(self, name: str) -> Tokens:
         """The sources of a set, cut where they are too long to read."""
@@ -152,12 +166,13 @@ class Pipeline:
             *(
                 (f"ablation {name}", functools.partial(self.ablation, name))
                 for name in self.plan.ablations
+                if name != "raw_other_vocabulary" or self.other is not None
             ),
         ]
 
     def train_teacher(self) -> Found:
         net, history = self._train("teacher", self.sources, self.targets, self.plan.teacher)
-        return {"training": _told(history), "outputs": self._searched(net, ("val",), (1, 5))}
+        return {"training": _told(net, history), "outputs": self._searched(net, ("val",), (1, 5))}
 
     def distil(self) -> Found:
         """The teacher's translations of the training sources."""
@@ -181,7 +196,7 @@ class Pipeline:
         sources, targets = self.distilled_sources, self.distilled
         net, history = self._train("student", sources, targets, self.plan.student)
         sets = tuple(name for name in SETS if f"{name}.{self.source}" in self.pairs.sides)
-        return {"training": _told(history), "outputs": self._searched(net, sets, (1, 5))}
+        return {"training": _told(net, history), "outputs": self._searched(net, sets, (1, 5))}
 
     def train_padir(self) -> Found:
         sources, targets = self.distilled_sources, self.distilled
@@ -189,7 +204,7 @@ class Pipeline:
             "padir", sources, targets, self.plan.padir, corruption=Corruption()
         )
         sets = tuple(name for name in SETS if f"{name}.{self.source}" in self.pairs.sides)
-        return {"training": _told(history), "outputs": self._refined(net, sets, STEPS)}
+        return {"training": _told(net, history), "outputs": self._refined(net, sets, STEPS)}
 
     def remasking(self) -> Found:
         """The trained parallel decoder with other rules for repeated tokens, and other starts."""
@@ -231,6 +246,8 @@ class Pipeline:
                 pass
             case "raw_pairs":
                 sources, targets = self.sources, self.targets
+            case "raw_other_vocabulary":
+                return self._with_other_vocabulary()
             case "one_stage":
                 corruption = replace(corruption, stages=1)
             case "no_positions":
@@ -249,7 +266,25 @@ class Pipeline:
         )
         sets = ("val", "test_2016_flickr")
         sets = tuple(each for each in sets if f"{each}.{self.source}" in self.pairs.sides)
-        return {"training": _told(history), "outputs": self._refined(net, sets, (1, 4, 10))}
+        return {"training": _told(net, history), "outputs": self._refined(net, sets, (1, 4, 10))}
+
+    def _with_other_vocabulary(self) -> Found:
+        assert self.other is not None
+        own, name = self.pairs, "raw_other_vocabulary"
+        self.pairs = self.other
+        try:
+            sources, targets = self._training_pairs()
+            budget = self.plan.ablation
+            net, history = self._train(
+                f"ablation {name}", sources, targets, budget, corruption=Corruption()
+            )
+            sets = ("val", "test_2016_flickr")
+            return {
+                "training": _told(net, history),
+                "outputs": self._refined(net, sets, (1, 4, 10)),
+            }
+        finally:
+            self.pairs = own
 
     # ------------------------------------------------------------------ parts
 
@@ -281,7 +316,11 @@ class Pipeline:
         )
         net = EncoderDecoder(shape, seed=self._rng(name).seed, device=self.device)
         corpus = PairCorpus(
-            sources, targets, tokens=plan.tokens, widths=plan.widths, device=self.device
+            sources,
+            targets,
+            tokens=plan.tokens,
+            widths=[*(w for w in plan.widths if w < plan.length - 1), plan.length - 1],
+            device=self.device,
         )
         recipe = Recipe(
             budget[0],
@@ -393,9 +432,10 @@ def _as_found(translated: Translated) -> Found:
     }
 
 
-def _told(history: TranslationHistory) -> Found:
+def _told(net: EncoderDecoder, history: TranslationHistory) -> Found:
     losses = history.losses
     return {
+        "parameters": net.shape.parameter_count,
         "steps": history.steps,
         "seconds": history.seconds,
         "recorded": history.recorded,
