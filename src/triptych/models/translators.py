@@ -134,7 +134,7 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
     if missing:
         raise UserError(
             f"{folder} holds no translator: {', '.join(missing)} is missing; "
-            "`triptych train-translator` makes such a folder"
+            "`triptych teach` makes such a folder"
         )
     try:
         record = json.loads((folder / SHAPE).read_text("utf-8"))

@@ -27,6 +27,8 @@ COMMANDS = (
     "replay",
     "generate",
     "topics",
+    "translate",
+    "teach",
     "fetch",
 )
 

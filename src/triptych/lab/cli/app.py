@@ -25,6 +25,7 @@ from triptych.lab.cli.rows import rows
 from triptych.lab.cli.run import run
 from triptych.lab.cli.theorems import theorems
 from triptych.lab.cli.topics import topics
+from triptych.lab.cli.translate import teach, translate
 
 app = typer.Typer(
     cls=Commands,
@@ -71,6 +72,8 @@ app.command()(theorems)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
 app.command()(topics)
+app.command()(translate)
+app.command()(teach)
 app.command()(fetch)
 app.command()(bench)
 app.command()(env)

@@ -8,7 +8,6 @@ A folder has a file for every set and language, a sentence a line, compressed or
 what a machine with a GPU has translated (device/translate.py) is scored in place of training here.
 """
 
-import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from triptych.models.pretrained.fetching import cache_folder
 from triptych.models.vocabulary import SPECIAL, Vocabulary
 from triptych.studies.refinement.real_translation.pipeline import SETS, Found, Pairs
 from triptych.studies.refinement.real_translation.scoring import Decode
+from triptych.studies.refinement.shared.files import read_lines
 
 TOY = "toy"
 TRANSLATIONS = "translations"
@@ -65,20 +65,6 @@ def load_pairs(data: str, languages: Sequence[str], vocabulary: int) -> TextPair
         )
     pairs = Pairs(own.size, {side: own.encode(text) for side, text in texts.items()})
     return TextPairs(texts, pairs, own.decode, (other or own).decode, folder)
-
-
-def read_lines(folder: Path, name: str) -> list[str]:
-    """The lines of a file, compressed or not."""
-    for path in (folder / name, folder / f"{name}.gz"):
-        if path.is_file():
-            try:
-                if path.suffix == ".gz":
-                    with gzip.open(path, "rt", encoding="utf-8") as file:
-                        return file.read().splitlines()
-                return path.read_text("utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
-                raise UserError(f"{path} cannot be read as text in UTF-8: {error}") from error
-    raise UserError(f"{folder} has no file {name} (or {name}.gz)")
 
 
 def check_aligned(texts: dict[str, list[str]], languages: Sequence[str]) -> None:
