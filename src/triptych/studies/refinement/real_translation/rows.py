@@ -35,7 +35,8 @@ class Scored(Run):
 
     model, how      "student" and "beam 5"; "padir" and "T=4"
     on              the set
-    bleu, chrf      SacreBLEU and chrF++; None where sacrebleu is not installed
+    bleu, chrf      SacreBLEU and chrF++; None where sacrebleu is not installed, and chrF++ is of
+                    the students on test sets alone
     repeats         words that repeat the word before them, where the reference does not
     words           that were written
     token_repeats   equal neighbours among the tokens before they were dropped, of `tokens`
