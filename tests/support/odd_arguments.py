@@ -26,6 +26,7 @@ from triptych.structures.constraints import AllZeros, EvenParity, Knapsack, Some
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.structures.ising import Ising
 from triptych.structures.topics import LDA, Topics
+from triptych.structures.translation import TranslationWorld
 from triptych.structures.uniform import Uniform
 from triptych.training.step import Recipe
 from triptych.verifiers.exact import DyckVerifier, ExactValue, Outcome, RatioValue, Rule
@@ -134,6 +135,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Costs": lambda: Costs.empty(2, torch.device("cpu")),
     "Result": lambda: run().result(),
     "Generation": run,
+    "TranslationWorld": lambda: TranslationWorld.dialects(agreement=0.5, words=2),
     "MaskedRefiner": lambda: MaskedRefiner(TABLE, 2),
     "SpinGibbs": lambda: SpinGibbs(Ising.chain(3, 0.4).coupling, f64([0.1, 0.0, 0.2])),
     "VisitedTree": tree,
@@ -312,6 +314,23 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "q": 0.5,
     },
     "structures.dyck.Dyck.tokens": lambda: {"texts": "[]"},
+    "structures.translation.Translations": lambda: {
+        "sentences": [[0, 1, 0], [1, 1, 0]],
+        "weights": [0.5, 0.5],
+        "agreement": 0.5,
+        "vocab_size": 2,
+    },
+    "structures.translation.TranslationWorld": lambda: {
+        "sources": [[0]],
+        "sentences": [[[0, 1, 0], [1, 1, 0]]],
+        "weights": [0.5, 0.5],
+        "agreement": 0.5,
+        "vocab_size": 2,
+    },
+    "structures.translation.TranslationWorld.dialects": lambda: {"agreement": 0.5, "words": 2},
+    "structures.translation.TranslationWorld.orders": lambda: {"agreement": 0.5, "words": 4},
+    "structures.translation.TranslationWorld.split_words": lambda: {"agreement": 0.5, "words": 1},
+    "structures.translation.TranslationWorld.translations": lambda: {"source": 0},
     "structures.hmm.HMM": lambda: {
         "initial": f64([0.5, 0.5]),
         "transition": f64([[0.5, 0.5], [0.1, 0.9]]),

@@ -321,6 +321,7 @@ class MaskedRefiner:
     def log_probs(
         self, hypotheses: Tokens, lengths: Numbers
     ) -> Float[Tensor, "batch length vocab"]:
+        """log p(x_i = · | x_-i) for every position i."""
         lengths = _as_lengths(lengths)
         rows = _as_hypotheses("hypotheses", hypotheses, lengths)
         width = rows.shape[1]
@@ -463,35 +464,24 @@ def examples() -> dict[str, OneShot]:
     p = Table.random(2, 3, seed=0)
     pair = Table.random(2, 2, seed=1)
 
-    def attempt(oracle: Table, steps: int, stutter: Stutter, *, masks: bool) -> OneShot:
+    def attempted(oracle: Table, steps: int, stutter: Stutter, *, masks: bool) -> OneShot:
+        """Sampled steps from masks or from a random start, and their law by sums."""
         refiner = MaskedRefiner(oracle, mask_token=oracle.vocab_size)
 
         def one(rng: Rng) -> tuple[int, ...]:
-            lengths = torch.tensor([oracle.length])
-            if masks:
-                start = mask_start(lengths, oracle.vocab_size)
-            else:
-                start = random_start(lengths, oracle.vocab_size, rng)
-            out = refine(
-                refiner,
-                start,
-                lengths,
-                steps=steps,
-                stutter=stutter,
-                stop_when_stable=False,
-                sample=True,
-                rng=rng,
-                mask_token=oracle.vocab_size,
-            )
+            lengths, mask = torch.tensor([oracle.length]), oracle.vocab_size
+            start = mask_start(lengths, mask) if masks else random_start(lengths, mask, rng)
+            options = {"stop_when_stable": False, "sample": True, "mask_token": mask}
+            out = refine(refiner, start, lengths, steps=steps, stutter=stutter, rng=rng, **options)
             return tuple(out.tokens[0].tolist())
 
         return OneShot(one, _by_sums(oracle, steps, stutter, masks=masks))
 
     return {
-        "one step from masks": attempt(p, 1, "previous", masks=True),
-        "one step from a random start": attempt(pair, 1, "previous", masks=False),
-        "two steps from masks, stutter kept": attempt(pair, 2, "keep", masks=True),
-        "two steps, stutter masked": attempt(pair, 2, "mask", masks=False),
+        "one step from masks": attempted(p, 1, "previous", masks=True),
+        "one step from a random start": attempted(pair, 1, "previous", masks=False),
+        "two steps from masks, stutter kept": attempted(pair, 2, "keep", masks=True),
+        "two steps, stutter masked": attempted(pair, 2, "mask", masks=False),
     }
 
 

@@ -101,11 +101,19 @@ def _help_lines(offered: "list[Algorithm]") -> list[tuple[str, str]]:
 
 def replay(
     algorithm: Annotated[
-        str, typer.Argument(help="One of the algorithms below, or a Python file of your own.")
+        str,
+        typer.Argument(
+            help="One of the algorithms below, or a Python file of your own; or refinement, which "
+            "writes all positions at once, again and again."
+        ),
     ] = "backtracking",
     task: Annotated[
-        str, typer.Option(help="dyck, zeros, parity, some-zero or attention.")
-    ] = "dyck",
+        str | None,
+        typer.Option(
+            help="dyck, zeros, parity, some-zero or attention; for refinement orders, split-words "
+            "or dialects.  [default: dyck, orders]"
+        ),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of the draws; and of the verifier's noise.")] = 0,
     length: Annotated[
         int | None, typer.Option(help="Tokens of a string, prompt included; the task's own.")
@@ -135,14 +143,21 @@ def replay(
     The page has the tree of visited prefixes, what the verifier said, and what was asked so far.
     docs/replay.md shows how to replay runs and algorithms of your own.
 
+    A refinement has the options steps, stutter and sample.
+
     Example: triptych replay backtracking --task dyck --quota 4 --stride 4
     """
+    if algorithm == "refinement":
+        _refinement(task or "orders", rows=rows, seed=seed, changes=changes or [], out=out)
+        if show:
+            typer.launch(str(out))
+        return
     from triptych.lab.replay import demonstrations
     from triptych.lab.replay.page import write_trace
 
     chosen = demonstrations.find_algorithm(algorithm)
     settings = chosen.settings(chosen.parse(changes or []))
-    demo = demonstrations.demonstration(task, length=length, seed=seed)
+    demo = demonstrations.demonstration(task or "dyck", length=length, seed=seed)
     verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
     result = demonstrations.generate(
         chosen, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=settings
@@ -164,3 +179,29 @@ def replay(
     typer.echo(f"Open {out}")
     if show:
         typer.launch(str(out))
+
+
+def _refinement(task: str, *, rows: int, seed: int, changes: list[str], out: Path) -> None:
+    """Refine sentences of a known truth, and write the page."""
+    from triptych.core.validation import UserError
+    from triptych.lab.replay import refinements
+    from triptych.lab.replay.refinement_page import write_refinement
+
+    settings = {}
+    for change in changes:
+        name, equals, value = change.partition("=")
+        if not equals:
+            raise UserError(f"--set {change}: write it as OPTION=VALUE")
+        settings[name] = value
+    made = refinements.replayed(task, rows=rows, seed=seed, settings=settings)
+    write_refinement(
+        made.refined,
+        out,
+        made.lengths,
+        names=made.sentences.names,
+        title="Refinement: all positions at once",
+        about=refinements.about(made.sentences),
+        headings=[f"Start {row + 1}" for row in range(rows)],
+    )
+    typer.echo("\n".join(made.lines()))
+    typer.echo(f"Open {out}")

@@ -1,1 +1,1 @@
-"""Parallel decoding by iterative refinement [li, 4.2.2 to 4.2.4]."""
+"""Li, 4.2.2 to 4.2.4: parallel decoding by iterative refinement."""

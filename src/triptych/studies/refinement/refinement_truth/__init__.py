@@ -1,0 +1,1 @@
+"""What refinement writes where the law of translations is known."""

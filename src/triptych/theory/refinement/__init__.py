@@ -1,0 +1,1 @@
+"""Li, 4.2.2: the best possible refiner, and the exact law of what refinement writes."""
