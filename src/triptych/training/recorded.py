@@ -7,6 +7,7 @@ a CPU, the same step runs as it is written.
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -35,7 +36,7 @@ class RecordedSteps:
         self._graphs: dict[
             tuple[torch.Size, ...], tuple[torch.cuda.CUDAGraph, list[Tensor], Tensor]
         ] = {}
-        self._pool: tuple[int, int] | None = None
+        self._pool: Any = None
 
     def step(self, number: int, inputs: Sequence[Tensor]) -> None:
         """One step on these inputs; `number` counts from 0 and sets the rate."""

@@ -4,6 +4,7 @@ BLEU and chrF++ come from the package sacrebleu, with its signature. BLEURT need
 cannot be had here, so it is not measured.
 """
 
+import importlib
 import itertools
 import math
 from collections import Counter
@@ -57,11 +58,11 @@ class Scores:
 
     def __init__(self) -> None:
         try:
-            from sacrebleu.metrics import BLEU, CHRF
+            metrics = importlib.import_module("sacrebleu.metrics")
         except ImportError:
             self._bleu, self._chrf = None, None
         else:
-            self._bleu, self._chrf = BLEU(), CHRF(word_order=2)
+            self._bleu, self._chrf = metrics.BLEU(), metrics.CHRF(word_order=2)
 
     @property
     def ready(self) -> bool:
