@@ -43,7 +43,7 @@ LONG = {"refinement_truth"}
 LONG |= {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
 LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
 LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
-LONG |= {"head_importance", "who_wins"}
+LONG |= {"head_importance", "real_translation", "who_wins"}
 
 
 @each_study

@@ -449,6 +449,12 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "prefix": torch.tensor([[0, 1]])
     },
     "structures.uniform.Uniform": lambda: {"vocab_size": 2, "length": 3},
+    "inference.beam.beam_search": lambda: {
+        "decoder": decoder(),
+        "beams": 2,
+        "length": 3,
+        "end_token": 1,
+    },
     "inference.algorithm.Algorithm": lambda: {
         "name": "own",
         "title": "Own",

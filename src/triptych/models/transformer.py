@@ -26,9 +26,14 @@ from triptych.core.validation import (
 )
 from triptych.models.layers import Block, Rotation, Shape, check_choice, make_norm, nearest
 
-__all__ = ["AttentionChoice", "Inspected", "Shape", "Transformer"]
+__all__ = ["AttentionChoice", "Inspected", "Shape", "Transformer", "draw_weights"]
 
 AttentionChoice = Literal["learned", "uniform"] | Sequence[Tensor]
+
+
+def draw_weights(parameter: nn.Parameter, scale: float, generator: torch.Generator) -> None:
+    """Start weights from N(0, scale²), in place."""
+    parameter.normal_(0, scale, generator=generator)
 
 
 class Inspected(NamedTuple):
@@ -108,7 +113,7 @@ class Transformer(nn.Module):
                     parameter.fill_(1.0)
                 else:
                     writes = name.endswith(("attention.output.weight", "feedforward.outer.weight"))
-                    parameter.normal_(0, scale / smaller if writes else scale, generator=generator)
+                    draw_weights(parameter, scale / smaller if writes else scale, generator)
             if self.embedding is not None and self.shape.embedding == "one_hot":
                 nn.init.eye_(self.embedding.weight).requires_grad_(False)
 

@@ -92,14 +92,31 @@ class Recipe:
         return 1.0
 
 
-def optimiser_for(recipe: Recipe, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+def optimiser_for(
+    recipe: Recipe, parameters: list[nn.Parameter], *, recorded: bool = False
+) -> torch.optim.Optimizer:
     """The recipe's optimiser over these parameters; one kernel for all of them on a GPU.
 
     On a CPU, small parameters go through each operation together. The numbers are the same bit for
     bit, and fewer calls save a quarter of the time. Large ones would leave the cache in between.
+    `recorded`: its steps are part of a CUDA graph, so the rate is a tensor (adam and adamw only).
     """
     rate, decay = recipe.learning_rate, recipe.weight_decay
     on_gpu = all(parameter.is_cuda for parameter in parameters)
+    if recorded:
+        kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
+        if recipe.optimiser not in kinds:
+            raise UserError(
+                f"optimiser is {recipe.optimiser!r}; a recorded step needs adamw or adam"
+            )
+        return kinds[recipe.optimiser](
+            parameters,
+            torch.tensor(rate, device=parameters[0].device),
+            betas=recipe.betas,
+            weight_decay=decay,
+            fused=on_gpu,
+            capturable=True,
+        )
     small = sum(parameter.numel() for parameter in parameters) <= _SMALL
     how = {"fused": True} if on_gpu else {"foreach": small}
     match recipe.optimiser:
@@ -128,10 +145,15 @@ class Descent:
     """
 
     def __init__(
-        self, recipe: Recipe, parameters: Sequence[nn.Parameter], *, members: int | None = None
+        self,
+        recipe: Recipe,
+        parameters: Sequence[nn.Parameter],
+        *,
+        members: int | None = None,
+        recorded: bool = False,
     ) -> None:
         self.recipe, self.parameters, self.members = recipe, list(parameters), members
-        self.optimiser = optimiser_for(recipe, self.parameters)
+        self.optimiser = optimiser_for(recipe, self.parameters, recorded=recorded)
         self.average: list[Tensor] | None = None
         if recipe.ema:
             self.average = [p.detach().clone() for p in self.parameters]
@@ -140,9 +162,22 @@ class Descent:
 
     def step(self, number: int, value: Float[Tensor, "*members"]) -> None:
         """One step against the gradient of `value`; `number` counts from 0 and sets the rate."""
+        self.set_rate(number)
+        self.update(value)
+        self.note(number, value.detach())
+
+    def set_rate(self, number: int) -> None:
+        """The learning rate of a step: a function of its number, so there is nothing to restore."""
+        rate = self.recipe.learning_rate * self.recipe.rate_at(number)
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    def update(self, value: Float[Tensor, "*members"]) -> None:
+        """Move the parameters, and their average, against the gradient of `value`."""
         recipe, parameters = self.recipe, self.parameters
-        for group in self.optimiser.param_groups:  # a function of the number: nothing to restore
-            group["lr"] = recipe.learning_rate * recipe.rate_at(number)
         total = value if self.members is None else value.sum()
         if recipe.l2:
             total = total + recipe.l2 * sum(p.square().sum() for p in parameters)
@@ -156,7 +191,10 @@ class Descent:
         if self.average is not None:
             for mean, parameter in zip(self.average, parameters, strict=True):
                 mean.lerp_(parameter.detach(), 1 - recipe.ema)
-        self._waiting.append(value.detach())
+
+    def note(self, number: int, value: Float[Tensor, "*members"]) -> None:
+        """Keep the loss of a step; many are asked for at once."""
+        self._waiting.append(value)
         if len(self._waiting) == _LOSSES_AT_ONCE:
             self.settle(number + 1)
 

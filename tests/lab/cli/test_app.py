@@ -30,6 +30,8 @@ COMMANDS = (
     "generate",
     "topics",
     "trap",
+    "translate",
+    "teach",
     "fetch",
 )
 

@@ -27,6 +27,7 @@ from triptych.lab.cli.rows import rows
 from triptych.lab.cli.run import run
 from triptych.lab.cli.theorems import theorems
 from triptych.lab.cli.topics import topics
+from triptych.lab.cli.translate import teach, translate
 from triptych.lab.cli.trap import trap
 
 app = typer.Typer(
@@ -77,6 +78,8 @@ app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
 app.command()(topics)
 app.add_typer(trap, name="trap")
+app.command()(translate)
+app.command()(teach)
 app.command()(fetch)
 app.command()(bench)
 app.command()(env)

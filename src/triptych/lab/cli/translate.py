@@ -1,0 +1,132 @@
+"""`triptych translate` and `triptych teach`: from your own pairs to translations."""
+
+import sys
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from triptych.lab.cli.options import Device
+
+_TOGETHER = 16  # lines that are translated together
+
+
+class DecoderName(StrEnum):
+    parallel = "parallel"
+    causal = "causal"
+
+
+def translate(
+    model: Annotated[Path, typer.Option(help="A folder that `teach` made.")],
+    steps: Annotated[int, typer.Option(help="Refinement steps of a parallel decoder.")] = 4,
+    lengths: Annotated[int, typer.Option(help="Target lengths that are tried.")] = 5,
+    beams: Annotated[int, typer.Option(help="Beams of a causal decoder; 1 is greedy.")] = 5,
+    show: Annotated[
+        bool, typer.Option("--show", help="Write every hypothesis to stderr, step after step.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of the first, random hypotheses.")] = 0,
+    device: Device = "cpu",
+) -> None:
+    """Translate lines from stdin to stdout.
+
+    A parallel decoder writes all words at once and refines them a few times; a causal decoder
+    writes from left to right with beam search. Lines in, lines out, in the same order.
+
+    Example: triptych translate --model en-de --steps 4 --show < sentences.txt
+    """
+    from triptych.core.validation import UserError
+    from triptych.studies.refinement.shared.texts import TextTranslator
+
+    translator = TextTranslator(model, device=device, seed=seed)
+    if show and not translator.parallel:
+        raise UserError("--show watches a parallel decoder; this one writes from left to right")
+    for first, lines in _some_lines():
+        found = translator.translate(
+            lines,
+            steps=steps,
+            lengths=lengths,
+            beams=beams,
+            first=first,
+            show=(lambda text: typer.echo(f"  {text}", err=True)) if show else None,
+        )
+        for text in found:
+            typer.echo(text)
+
+
+def _some_lines() -> Iterator[tuple[int, list[str]]]:
+    """Lines of stdin, some at a time, with the number of the first; one at a time by hand."""
+    from triptych.core.validation import UserError
+
+    together = 1 if sys.stdin.isatty() else _TOGETHER
+    lines: list[str] = []
+    number = 1
+    try:
+        for line in sys.stdin:
+            lines.append(line.rstrip("\r\n"))
+            if len(lines) == together:
+                yield number, lines
+                number, lines = number + len(lines), []
+    except UnicodeDecodeError as error:
+        raise UserError(f"the text of stdin is not UTF-8: {error}") from error
+    if lines:
+        yield number, lines
+
+
+def teach(
+    data: Annotated[Path, typer.Option(help="Folder with train.SOURCE and train.TARGET.")],
+    out: Annotated[Path, typer.Option(help="Folder of the translator.")],
+    source: Annotated[str, typer.Option(help="Ending of the source files, as en.")],
+    target: Annotated[str, typer.Option(help="Ending of the target files, as de.")],
+    decoder: Annotated[
+        DecoderName, typer.Option(help="parallel: refines; causal: from left to right.")
+    ] = DecoderName.parallel,
+    teacher: Annotated[
+        Path | None, typer.Option(help="A causal translator whose translations are learned.")
+    ] = None,
+    steps: Annotated[int, typer.Option(help="Steps of training.")] = 4000,
+    minutes: Annotated[float | None, typer.Option(help="Fewer steps, if time is over.")] = None,
+    vocabulary: Annotated[int, typer.Option(help="Pieces of words, of both languages.")] = 8000,
+    width: Annotated[int, typer.Option(help="Of the network.")] = 256,
+    layers: Annotated[int, typer.Option(help="Of the encoder, and of the decoder.")] = 4,
+    length: Annotated[int, typer.Option(help="Most pieces of a sentence.")] = 64,
+    seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
+    device: Device = "cpu",
+) -> None:
+    """Train a translator on your own pairs.
+
+    The files are plain text or .gz, a sentence a line, line by line translations of each other. The
+    same command goes on where an earlier one was stopped. For a good parallel decoder, train a
+    causal one first and name it as --teacher.
+
+    Example: triptych teach --data multi30k --source en --target de --decoder causal
+    --out teacher
+    """
+    from triptych.studies.refinement.shared.files import read_lines
+    from triptych.studies.refinement.shared.teaching import Lesson
+    from triptych.studies.refinement.shared.teaching import teach as teach_pairs
+
+    lesson = Lesson(
+        causal=decoder is DecoderName.causal,
+        steps=steps,
+        seconds=None if minutes is None else 60 * minutes,
+        vocabulary=vocabulary,
+        width=width,
+        layers=layers,
+        heads=8 if width % 8 == 0 else 1,
+        feedforward=4 * width,
+        length=length,
+        seed=seed,
+    )
+    history = teach_pairs(
+        read_lines(data, f"train.{source}"),
+        read_lines(data, f"train.{target}"),
+        out,
+        lesson,
+        teacher=teacher,
+        device=device,
+        say=lambda text: typer.echo(text, err=True),
+    )
+    typer.echo(f"{history.steps} steps, loss {history.losses[-1]:.3f}")
+    typer.echo(f"Try: echo ... | triptych translate --model {out}")

@@ -1,0 +1,84 @@
+"""Pieces of words that two languages share, learned from text: the tokens of a translator.
+
+Byte-pair encoding with the spaces of SentencePiece [Kudo and Richardson, 2018]: a space is a part
+of the piece after it, so that decoding gives the text back. The package `tokenizers` does the work
+and is an extra: `pip install triptych[translation]`.
+"""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from triptych.core.validation import Count, UserError, as_size
+
+SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
+"""They stand first, with the numbers 0 to 4."""
+
+
+class Vocabulary:
+    """Text to numbers and back."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    @classmethod
+    def learn(cls, texts: Iterable[str], size: Count) -> "Vocabulary":
+        """At most `size` pieces, the five special ones included, from both languages' texts."""
+        size = as_size("size", size, at_least=len(SPECIAL) + 1)
+        tokenizers = _tokenizers()
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
+        tokenizer.normalizer = tokenizers.normalizers.NFKC()
+        split = tokenizers.pre_tokenizers
+        tokenizer.pre_tokenizer = split.Sequence(
+            [split.Metaspace(), split.Punctuation("isolated")]  # no piece is half a full stop
+        )
+        tokenizer.decoder = tokenizers.decoders.Metaspace()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=size, special_tokens=list(SPECIAL), show_progress=False
+        )
+        tokenizer.train_from_iterator(list(texts), trainer)
+        return cls(tokenizer)
+
+    @property
+    def size(self) -> int:
+        return self._tokenizer.get_vocab_size()
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The numbers of each text's pieces, without start and end."""
+        return [found.ids for found in self._tokenizer.encode_batch(list(texts))]
+
+    def decode(self, sentences: Iterable[Sequence[int]]) -> list[str]:
+        """The texts; special tokens are left out."""
+        kept = [[t for t in sentence if t >= len(SPECIAL)] for sentence in sentences]
+        return self._tokenizer.decode_batch(kept)
+
+    def pieces(self, sentence: Sequence[int]) -> list[str]:
+        """The pieces of one sentence, to look at."""
+        return [self._tokenizer.id_to_token(t) for t in sentence]
+
+    def save(self, path: Path) -> None:
+        self._tokenizer.save(str(path))
+
+    @classmethod
+    def load(cls, path: Path) -> "Vocabulary":
+        tokenizers = _tokenizers()
+        try:
+            return cls(tokenizers.Tokenizer.from_file(str(path)))
+        except Exception as error:  # the package raises this class itself
+            raise UserError(f"the vocabulary {path} cannot be read: {error}") from error
+
+
+def _tokenizers() -> Any:
+    try:
+        import tokenizers
+        import tokenizers.decoders
+        import tokenizers.models
+        import tokenizers.normalizers
+        import tokenizers.pre_tokenizers
+        import tokenizers.trainers
+    except ImportError as error:
+        raise UserError(
+            "a vocabulary needs the package tokenizers; install it with "
+            "`pip install triptych[translation]`"
+        ) from error
+    return tokenizers

@@ -1,0 +1,1 @@
+"""Translation of real sentences, in parallel and from left to right."""

@@ -1,0 +1,135 @@
+"""Aligned text for the study: a folder of plain files, or a toy language.
+
+A folder has a file for every set and language, a sentence a line, compressed or not:
+
+    train.en  train.de  val.en  val.de  test_2016_flickr.en ...
+
+`multi30k` is such a folder in the cache of `triptych fetch`. If it has a folder `translations`,
+what a machine with a GPU has translated (device/translate.py) is scored in place of training here.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from triptych.core.validation import UserError
+from triptych.models.pretrained.fetching import cache_folder
+from triptych.models.vocabulary import SPECIAL, Vocabulary
+from triptych.studies.refinement.real_translation.pipeline import SETS, Found, Pairs
+from triptych.studies.refinement.real_translation.scoring import Decode
+from triptych.studies.refinement.shared.files import read_lines
+
+TOY = "toy"
+TRANSLATIONS = "translations"
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """Sentences as text and as numbers.
+
+    texts      by set and language: texts["train.en"]
+    decode     numbers to text; `decode_other` for numbers of another vocabulary
+    """
+
+    texts: dict[str, list[str]]
+    pairs: Pairs
+    decode: Decode
+    decode_other: Decode
+    folder: Path | None = None
+
+
+def load_pairs(data: str, languages: Sequence[str], vocabulary: int) -> TextPairs:
+    """The pairs of a name or a folder."""
+    if data == TOY:
+        return toy_pairs(languages)
+    folder = Path(data) if Path(data).is_dir() else cache_folder() / data
+    if not folder.is_dir():
+        raise UserError(
+            f"not run: {data} is no folder, and {folder} is not there; a folder of aligned files "
+            f"train.{languages[0]}, train.{languages[1]}, val.{languages[0]}, ... is needed"
+        )
+    texts = {
+        f"{name}.{language}": read_lines(folder, f"{name}.{language}")
+        for name in ("train", *SETS)
+        for language in languages
+    }
+    check_aligned(texts, languages)
+    kept = folder / TRANSLATIONS
+    own = _vocabulary(kept / "vocabulary.json")
+    other = _vocabulary(kept / "vocabulary-other.json")
+    if own is None:
+        own = Vocabulary.learn(
+            [t for side in languages for t in texts[f"train.{side}"]], vocabulary
+        )
+    pairs = Pairs(own.size, {side: own.encode(text) for side, text in texts.items()})
+    return TextPairs(texts, pairs, own.decode, (other or own).decode, folder)
+
+
+def check_aligned(texts: dict[str, list[str]], languages: Sequence[str]) -> None:
+    """Both sides of a set have as many lines."""
+    first, second = languages
+    for side, lines in texts.items():
+        name = side.rsplit(".", 1)[0]
+        counts = [len(texts[f"{name}.{language}"]) for language in (first, second)]
+        if counts[0] != counts[1] or not lines:
+            raise UserError(
+                f"{name}.{first} has {counts[0]} lines and {name}.{second} {counts[1]}; aligned "
+                "files have equally many, and at least one"
+            )
+
+
+def _vocabulary(path: Path) -> Vocabulary | None:
+    return Vocabulary.load(path) if path.is_file() else None
+
+
+def ready_phases(folder: Path | None, direction: str, seed: int) -> list[Found] | None:
+    """What was translated elsewhere: the lines that device/translate.py wrote; None without."""
+    return _records(folder, f"{direction}-{seed}.jsonl")
+
+
+def ready_latencies(folder: Path | None, direction: str, seed: int) -> list[Found]:
+    """What was timed elsewhere."""
+    records = _records(folder, "latency.jsonl") or []
+    return [r for r in records if (r["direction"], r["seed"]) == (direction, seed)]
+
+
+def _records(folder: Path | None, name: str) -> list[Found] | None:
+    path = folder / TRANSLATIONS / name if folder is not None else None
+    if path is None or not path.is_file():
+        return None
+    return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
+
+
+# ------------------------------------------------------------------ a toy language
+
+
+def toy_pairs(languages: Sequence[str], *, train: int = 160, held_out: int = 12) -> TextPairs:
+    """Sentences of five words out of twenty; the second language says them in another order.
+
+    Word w of the first language is "w7", of the second "v7", and the last word comes first.
+    """
+    first, second = languages
+    sizes = {"train": train, **dict.fromkeys(SETS, held_out)}
+    texts: dict[str, list[str]] = {}
+    for number, (name, count) in enumerate(sizes.items()):
+        lines = [
+            [(3 * i + i * i * j + 7 * j + number) % 20 for j in range(5)] for i in range(count)
+        ]
+        texts[f"{name}.{first}"] = [" ".join(f"w{w}" for w in line) for line in lines]
+        texts[f"{name}.{second}"] = [
+            " ".join(f"v{w}" for w in (line[-1], *line[:-1])) for line in lines
+        ]
+    words = [f"{letter}{w}" for letter in "wv" for w in range(20)]
+    numbers = {word: number for number, word in enumerate(words, start=len(SPECIAL))}
+    names: dict[int, str] = {number: word for word, number in numbers.items()}
+
+    def decode(sentences: Sequence[Sequence[int]]) -> list[str]:
+        return [" ".join(names[t] for t in s if t in names) for s in sentences]
+
+    sides: dict[str, Any] = {
+        side: [[numbers[word] for word in line.split()] for line in lines]
+        for side, lines in texts.items()
+    }
+    return TextPairs(texts, Pairs(len(words) + len(SPECIAL), sides), decode, decode)

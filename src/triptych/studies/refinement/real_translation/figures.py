@@ -1,0 +1,155 @@
+"""Pictures of real translation: quality by steps, latency, attention of neighbours that stutter."""
+
+from collections.abc import Iterable
+
+from triptych.studies.api.figures import Figure, Panel, Series
+from triptych.studies.api.study import Rows
+from triptych.studies.refinement.real_translation.rows import Attended, Row, Scored, Timed
+
+_STEPS = (1, 2, 4, 10)
+
+
+def quality_figure(rows: Rows[Row]) -> Figure:
+    """BLEU and repeated words by the number of steps."""
+    scored = [row for row in rows.of(Scored) if row.on.startswith("test")]
+    panels = []
+    for direction in dict.fromkeys(row.direction for row in scored):
+        own = [row for row in scored if row.direction == direction]
+        series = [_by_steps(own, "padir", "refinement"), _level(own, "beam 5", "beam search")]
+        series.append(_level(own, "beam 1", "greedy"))
+        series = [each for each in series if each is not None]
+        panels.append(Panel(series, "steps of refinement", "BLEU", direction, x_log=True))
+    stutter = [
+        each
+        for each in (_repeats(scored, "padir", "refinement"), _repeats(scored, "student", "beam 5"))
+        if each is not None
+    ]
+    panels.append(Panel(stutter, "steps of refinement", "repeated words per 1000", x_log=True))
+    return Figure(
+        "translation_quality",
+        "BLEU and repeated words by the number of refinement steps",
+        panels,
+        "Means over seeds and both test sets, from the lowest to the highest. Beam search and "
+        "greedy decoding have no steps and are drawn as levels.",
+    )
+
+
+def latency_figure(rows: Rows[Row]) -> Figure:
+    """Milliseconds of one sentence by the number of decoder passes."""
+    panels = []
+    timed = rows.of(Timed)
+    for device in dict.fromkeys(row.device for row in timed):
+        series = []
+        for model, how in dict.fromkeys((row.model, row.how) for row in timed):
+            own = [r for r in timed if (r.device, r.model, r.how) == (device, model, how)]
+            if own:
+                series.append(
+                    Series(
+                        f"{model} {how}",
+                        "ours" if model == "padir" else "control",
+                        [row.passes for row in own],
+                        [1000 * row.median for row in own],
+                        [1000 * row.median for row in own],
+                        [1000 * row.p99 for row in own],
+                        line=False,
+                    )
+                )
+        panels.append(Panel(series, "decoder passes, mean", "milliseconds", device))
+    return Figure(
+        "translation_latency",
+        "Time for one sentence, by the passes of the decoder",
+        panels or [Panel([], "decoder passes, mean", "milliseconds")],
+        "One sentence at a time, without tokenisation. A mark is the median, its line goes up to "
+        "the 99th percentile; one mark for each direction.",
+    )
+
+
+def attention_figure(rows: Rows[Row]) -> Figure:
+    """Measures of adjacent pairs that stutter beside those of other adjacent pairs."""
+    attended = rows.of(Attended)
+    names = ("self_avg", "tv_avg", "cosine_avg", "cross_top1")
+    panels = []
+    for steps in dict.fromkeys(row.steps for row in attended):
+        series = []
+        for yes, label in ((True, "stutter"), (False, "other neighbours")):
+            points = [_spread(_means(attended, steps, yes, name)) for name in names]
+            kept = [(place, each) for place, each in enumerate(points) if each is not None]
+            if kept:
+                series.append(
+                    Series(
+                        label,
+                        "ours" if yes else "control",
+                        [place for place, _ in kept],
+                        [each[0] for _, each in kept],
+                        [each[1] for _, each in kept],
+                        [each[2] for _, each in kept],
+                        line=False,
+                    )
+                )
+        panels.append(
+            Panel(series, "0 self, 1 TV, 2 cosine, 3 same top", "mean", f"after {steps} steps")
+        )
+    return Figure(
+        "stutter_attention",
+        "Attention of neighbours that stutter and of other neighbours",
+        panels or [Panel([], "measure", "mean")],
+        "0: last-layer self-attention to each other. 1, 2: distance of the two cross-attentions, "
+        "total variation and cosine. 3: how often both look most at the same source token. Means "
+        "of the heads; marks are means over directions and seeds, lines their range.",
+    )
+
+
+def _means(rows: Iterable[Attended], steps: int, stutter: bool, measure: str) -> list[float]:
+    return [
+        row.mean
+        for row in rows
+        if (row.steps, row.stutter, row.measure) == (steps, stutter, measure)
+    ]
+
+
+def _spread(values: list[float]) -> tuple[float, float, float] | None:
+    return (sum(values) / len(values), min(values), max(values)) if values else None
+
+
+def _by_steps(rows: list[Scored], model: str, label: str) -> Series | None:
+    points = {}
+    for steps in _STEPS:
+        values = [
+            row.bleu
+            for row in rows
+            if (row.model, row.how) == (model, f"T={steps}") and row.bleu is not None
+        ]
+        if found := _spread(values):
+            points[steps] = found
+    return _series(points, label, "ours") if points else None
+
+
+def _level(rows: list[Scored], how: str, label: str) -> Series | None:
+    values = [
+        row.bleu
+        for row in rows
+        if (row.model, row.how) == ("student", how) and row.bleu is not None
+    ]
+    found = _spread(values)
+    return _series(dict.fromkeys((1, 10), found), label, "control") if found else None
+
+
+def _repeats(rows: list[Scored], model: str, label: str) -> Series | None:
+    points = {}
+    for steps in _STEPS:
+        how = f"T={steps}" if model == "padir" else "beam 5"
+        own = [row for row in rows if (row.model, row.how) == (model, how) and row.words]
+        if found := _spread([1000 * row.repeats / row.words for row in own]):
+            points[steps] = found
+    return _series(points, label, "ours" if model == "padir" else "control") if points else None
+
+
+def _series(points: dict[int, tuple[float, float, float]], label: str, kind: str) -> Series:
+    return Series(
+        label,
+        "ours" if kind == "ours" else "control",
+        list(points),
+        [each[0] for each in points.values()],
+        [each[1] for each in points.values()],
+        [each[2] for each in points.values()],
+    )

@@ -1,0 +1,130 @@
+"""A translator from a user's own pairs: two text files in, a folder of weights out.
+
+A parallel decoder learns best from what an autoregressive one translates: train that one first
+and name its folder as `teacher`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from triptych.core.validation import UserError, as_size
+from triptych.models.encoder_decoder import EncoderDecoder, PairShape
+from triptych.models.translators import SavedTranslator, load_translator, save_translator
+from triptych.models.vocabulary import Vocabulary
+from triptych.studies.refinement.shared.translating import in_batches, search
+from triptych.training.corpus import PairCorpus
+from triptych.training.step import Recipe
+from triptych.training.translation import Corruption, TranslationHistory, fit_translator
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson:
+    """Sizes of a translator and of its training."""
+
+    causal: bool = False
+    steps: int = 4000
+    seconds: float | None = None
+    vocabulary: int = 8000
+    width: int = 256
+    layers: int = 4
+    heads: int = 8
+    feedforward: int = 1024
+    length: int = 64
+    dropout: float = 0.3
+    tokens: int = 4096
+    learning_rate: float = 1e-3
+    seed: int = 0
+
+
+def teach(
+    sources: list[str],
+    targets: list[str],
+    out: Path,
+    lesson: Lesson,
+    *,
+    teacher: Path | None = None,
+    device: str = "cpu",
+    say: Callable[[str], None] = lambda _: None,
+) -> TranslationHistory:
+    """Learn a vocabulary, train, and save; the run goes on where it was stopped.
+
+    With a teacher, its vocabulary is used, and its translations of the sources are learned.
+    """
+    if len(sources) != len(targets) or not sources:
+        raise UserError(
+            f"the source has {len(sources)} lines and the target {len(targets)}; aligned files "
+            "have equally many, and at least one"
+        )
+    as_size("steps", lesson.steps)
+    known = load_translator(teacher, device=device) if teacher is not None else None
+    vocabulary = (
+        known.vocabulary if known else Vocabulary.learn([*sources, *targets], lesson.vocabulary)
+    )
+    pairs = list(zip(vocabulary.encode(sources), vocabulary.encode(targets), strict=True))
+    room = lesson.length
+    kept = [(a, b) for a, b in pairs if min(len(a), len(b)) > 0 and max(len(a), len(b)) < room]
+    if not kept:
+        raise UserError(
+            f"none of {len(pairs)} pairs has 1 to {room - 1} tokens on both sides; give a longer "
+            "--length"
+        )
+    say(f"{len(kept)} of {len(pairs)} pairs, {vocabulary.size} pieces")
+    asked, wanted = [a for a, _ in kept], [b for _, b in kept]
+    if known is not None:
+        asked, wanted = distilled(known, asked, room, say)
+    shape = PairShape(
+        vocabulary.size,
+        lesson.length,
+        width=lesson.width,
+        layers=lesson.layers,
+        heads=lesson.heads,
+        feedforward=lesson.feedforward,
+        causal=lesson.causal,
+        positional_attention=not lesson.causal,
+        dropout=lesson.dropout,
+    )
+    net = EncoderDecoder(shape, seed=lesson.seed, device=device)
+    longest = max(max(len(a), len(b)) for a, b in zip(asked, wanted, strict=True))
+    widths = sorted({*(w for w in (12, 16, 20, 26, 36) if w < longest), longest})
+    corpus = PairCorpus(asked, wanted, tokens=lesson.tokens, widths=widths, device=device)
+    recipe = Recipe(
+        lesson.steps,
+        learning_rate=lesson.learning_rate,
+        betas=(0.9, 0.98),
+        weight_decay=0.01,
+        warmup=max(1, min(300, lesson.steps // 10)),
+        decay="cosine",
+        clip=1.0,
+        ema=0.998 if lesson.steps >= 1000 else 0.9,
+        autocast="none" if device == "cpu" else "bfloat16",
+    )
+    history = fit_translator(
+        net,
+        corpus,
+        recipe,
+        lesson.seed,
+        corruption=None if lesson.causal else Corruption(),
+        seconds=lesson.seconds,
+        recorded=device != "cpu",
+        checkpoint=out / "training",
+        checkpoint_every=500,
+        report=lambda step, loss: say(f"step {step} of {lesson.steps}, loss {loss:.3f}"),
+    )
+    save_translator(out, net, vocabulary, steps=history.steps, pairs=len(asked))
+    return history
+
+
+def distilled(
+    teacher: SavedTranslator, sources: list[list[int]], room: int, say: Callable[[str], None]
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The sources and the teacher's translations by beam search; empty ones are left out."""
+    if not teacher.net.shape.causal:
+        raise UserError("the teacher is a parallel decoder; distil from an autoregressive one")
+    say(f"translating {len(sources)} sentences with the teacher")
+    short = [source for source in sources if len(source) <= teacher.net.shape.length]
+    found = in_batches(short, 100, lambda some: search(teacher.net, some, beams=5))
+    pairs = [(a, b[: room - 1]) for a, b in zip(short, found.tokens, strict=True) if b]
+    if not pairs:
+        raise UserError("the teacher translates every sentence into nothing; train it longer")
+    return [a for a, _ in pairs], [b for _, b in pairs]

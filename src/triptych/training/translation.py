@@ -1,0 +1,272 @@
+"""Training of a translator: one that writes from left to right, or one that refines.
+
+An autoregressive decoder learns y_i from y_<i and the source. A parallel decoder learns y from a
+hypothesis: X^(0) is the target with most tokens replaced, and stage s reads what stage s-1 answered
+
+    L = (1/S) Σ_s CE(decode(X^(s-1)), y) + CE(length)       X^(s) = argmax decode(X^(s-1))
+
+[li, 4.2.2.2]. No gradient goes through the argmax. The authors' code sums the stages; the thesis
+averages them, and so does the default here.
+
+Training is counted in steps, and can be given seconds: then the number of steps is cut to what
+fits, and the learning rate comes down to 0 at that number all the same.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from triptych.core.corruption import corrupt
+from triptych.core.randomness import TorchRng
+from triptych.core.validation import (
+    UserError,
+    as_flag,
+    as_number,
+    as_probability,
+    as_size,
+    set_fields,
+)
+from triptych.models.encoder_decoder import EncoderDecoder
+from triptych.training.checkpoints import resume, save
+from triptych.training.corpus import PairBatch, PairCorpus
+from triptych.training.recorded import RecordedSteps
+from triptych.training.step import Descent, Recipe
+
+# The tokens that are no words; they stand first in every vocabulary.
+PAD, UNKNOWN, START, END, MASK = range(5)
+FIRST_WORD = 5
+
+_CHUNK = 25  # steps between two looks at the clock
+
+
+@dataclass(frozen=True)
+class Corruption:
+    """What stands in the first hypothesis of training.
+
+    right     share of tokens that are those of the target
+    masked    share of the others that become the mask token; the rest are random words
+    stages    S
+    sum_stages    add the stages up in place of averaging them
+    """
+
+    right: float = 0.15
+    masked: float = 0.0
+    stages: int = 2
+    sum_stages: bool = False
+
+    def __post_init__(self) -> None:
+        set_fields(self, right=as_probability("right", self.right))
+        set_fields(self, masked=as_probability("masked", self.masked))
+        set_fields(self, stages=as_size("stages", self.stages))
+        set_fields(self, sum_stages=as_flag("sum_stages", self.sum_stages))
+
+    def first_hypothesis(
+        self, target: Int[Tensor, "batch t"], vocab_size: int, rng: TorchRng
+    ) -> Int[Tensor, "batch t"]:
+        """X^(0): the target with tokens replaced; padding stays."""
+        words = vocab_size - FIRST_WORD
+        seen = corrupt(
+            target - FIRST_WORD,
+            rng,
+            words=words,
+            mask_token=words,  # not among the words, so that it can be told from them
+            p_m=1 - self.right,
+            p_c=0.0,
+            p_r=1 - self.masked,
+        ).tokens
+        seen = torch.where(seen == words, MASK, seen + FIRST_WORD)
+        return torch.where(target == PAD, PAD, seen)
+
+
+@dataclass
+class TranslationHistory:
+    """What happened.
+
+    losses    of every step
+    steps     that were done; fewer than planned where the seconds were over
+    recorded  whether steps ran as CUDA graphs; `why_not` says why not
+    """
+
+    losses: list[float] = field(default_factory=list)
+    steps: int = 0
+    seconds: float = 0.0
+    recorded: bool = False
+    why_not: str | None = None
+
+
+class Losses(NamedTuple):
+    """words: of the target's tokens, all stages. length: of the length predictor."""
+
+    words: Float[Tensor, ""]
+    length: Float[Tensor, ""]
+
+
+def causal_losses(net: EncoderDecoder, batch: PairBatch, *, smoothing: float) -> Losses:
+    """Every target token from those before it, and the end token at the end."""
+    encoded = net.encode(batch.source, batch.source_lengths)
+    start = torch.full_like(batch.target[:, :1], START)
+    wanted = F.pad(batch.target, (0, 1), value=PAD)
+    wanted = wanted.scatter(1, batch.target_lengths[:, None], END)
+    logits = net.decode(torch.cat([start, batch.target], 1), encoded)
+    return Losses(cross_entropy(logits, wanted, smoothing), logits.new_zeros(()))
+
+
+def parallel_losses(
+    net: EncoderDecoder,
+    batch: PairBatch,
+    hypothesis: Int[Tensor, "batch target"],
+    *,
+    stages: int,
+    sum_stages: bool,
+    smoothing: float,
+) -> Losses:
+    """Every target token from a hypothesis of the whole target, in stages."""
+    encoded = net.encode(batch.source, batch.source_lengths)
+    lengths = net.length_logits(encoded)
+    length_loss = F.cross_entropy(lengths, batch.target_lengths - 1, label_smoothing=smoothing)
+    total = length_loss.new_zeros(())
+    for stage in range(stages):
+        logits = net.decode(hypothesis, encoded, batch.target_lengths)
+        total = total + cross_entropy(logits, batch.target, smoothing)
+        if stage + 1 < stages:
+            answer = logits.detach().argmax(-1)
+            hypothesis = torch.where(batch.target == PAD, PAD, answer)
+    return Losses(total if sum_stages else total / stages, length_loss)
+
+
+def cross_entropy(
+    logits: Float[Tensor, "batch t vocab"], wanted: Int[Tensor, "batch t"], smoothing: float
+) -> Float[Tensor, ""]:
+    """-log p of the wanted tokens, the mean over those that are no padding.
+
+    Smoothing gives that share of the target's weight to all tokens alike.
+    """
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(),
+        wanted.flatten(),
+        ignore_index=PAD,
+        label_smoothing=smoothing,
+    )
+
+
+def fit_translator(
+    net: EncoderDecoder,
+    corpus: PairCorpus,
+    recipe: Recipe,
+    rng: TorchRng | int,
+    *,
+    corruption: Corruption | None = None,
+    smoothing: float = 0.1,
+    seconds: float | None = None,
+    recorded: bool = False,
+    checkpoint: Path | None = None,
+    checkpoint_every: int = 0,
+    report: Callable[[int, float], None] | None = None,
+    stop_after: int | None = None,
+) -> TranslationHistory:
+    """Train in place; the averaged weights are in place at the end, where the recipe has them.
+
+    A parallel decoder needs a `corruption`. `recorded` runs steps as CUDA graphs where there is a
+    GPU. With a `checkpoint` folder a run that was stopped goes on, on the same device to the same
+    weights; with `seconds` it depends on the clock which steps are done. `report(steps, loss)` is
+    called now and then. The batch size is the corpus's own, not the recipe's.
+    """
+    if net.shape.causal == (corruption is not None):
+        raise UserError(
+            "corruption is given for a causal decoder; leave it out"
+            if net.shape.causal
+            else "a parallel decoder learns from corrupted targets; pass corruption=Corruption()"
+        )
+    smoothing = as_number("smoothing", smoothing, at_least=0, below=1)
+    parameters = [p for p in net.parameters() if p.requires_grad]
+    device = net.device
+    rng = rng if isinstance(rng, TorchRng) else TorchRng(rng, device)
+    recorded = recorded and device.type == "cuda"
+    descent, history = Descent(recipe, parameters, recorded=recorded), TranslationHistory()
+    done = 0
+    if checkpoint is not None and (checkpoint / "state.json").exists():
+        record = resume(checkpoint, descent, net, rng)
+        done, descent.losses[:] = record["step"], record["losses"]
+    if recorded:
+        torch.manual_seed(rng.seed)
+
+    def cast() -> AbstractContextManager[object]:
+        if recipe.autocast == "bfloat16" and device.type == "cuda":
+            return torch.autocast("cuda", torch.bfloat16, cache_enabled=not recorded)
+        return nullcontext()
+
+    def loss(inputs: Sequence[Tensor]) -> Float[Tensor, ""]:
+        batch = PairBatch(*inputs[:4])
+        with cast():
+            if corruption is None:
+                found = causal_losses(net, batch, smoothing=smoothing)
+            else:
+                found = parallel_losses(
+                    net,
+                    batch,
+                    inputs[4],
+                    stages=corruption.stages,
+                    sum_stages=corruption.sum_stages,
+                    smoothing=smoothing,
+                )
+        return found.words + found.length
+
+    def inputs_at(step: int) -> list[Tensor]:
+        batch = corpus.batch(step, rng)
+        if corruption is None:
+            return list(batch)
+        first = corruption.first_hypothesis(batch.target, net.shape.vocab_size, rng)
+        return [*batch, first]
+
+    net.train()
+    steps = RecordedSteps(descent, loss)
+    began, planned = time.perf_counter(), recipe.steps
+    last = planned if stop_after is None else min(planned, stop_after)
+    begun_at = done
+    while done < last:
+        for step in range(done, min(done + _CHUNK, last)):
+            inputs = inputs_at(step)
+            if not recorded:  # dropout has no generator of its own
+                torch.manual_seed(rng.seed * 1_000_003 + step)
+            steps.step(step, inputs)
+            done = step + 1
+            if checkpoint is not None and checkpoint_every and done % checkpoint_every == 0:
+                _save(checkpoint, descent, recipe, net, done, rng)
+        if seconds is not None:
+            descent.settle(done)  # waits for the GPU, so that the clock tells the truth
+            spent = time.perf_counter() - began
+            each = spent / (done - begun_at)
+            planned = min(recipe.steps, done + int(max(0.0, seconds - spent) / each))
+            last = min(last, planned)
+            # The rate comes down to 0 at the last step that fits.
+            descent.recipe = replace(recipe, steps=max(planned, 1))
+        if report is not None:
+            descent.settle(done)
+            report(done, descent.losses[-1])
+    descent.settle(done)
+    if checkpoint is not None:
+        _save(checkpoint, descent, recipe, net, done, rng)
+    if done >= planned:
+        descent.use_average()
+    net.eval()
+    history.losses, history.steps = descent.losses, done
+    history.seconds = time.perf_counter() - began
+    history.why_not = steps.failed if recorded else "not asked for, or no GPU"
+    history.recorded = recorded and steps.failed is None
+    return history
+
+
+def _save(
+    folder: Path, descent: Descent, recipe: Recipe, net: EncoderDecoder, done: int, rng: TorchRng
+) -> None:
+    descent.settle(done)
+    descent.recipe = recipe
+    save(folder, descent, net, done, rng, [])

@@ -1,0 +1,240 @@
+"""Training of translators: batches, corruption, losses by hand, resuming, a toy language."""
+
+import math
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+
+from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
+from triptych.models.encoder_decoder import EncoderDecoder, PairShape
+from triptych.training.corpus import PairCorpus
+from triptych.training.recorded import RecordedSteps
+from triptych.training.step import Descent, Recipe
+from triptych.training.translation import (
+    END,
+    FIRST_WORD,
+    MASK,
+    PAD,
+    Corruption,
+    causal_losses,
+    cross_entropy,
+    fit_translator,
+    parallel_losses,
+)
+
+VOCAB = 15
+
+
+def shape(*, causal: bool, dropout: float = 0.0) -> PairShape:
+    return PairShape(
+        VOCAB, 8, width=32, layers=1, heads=2, feedforward=32, causal=causal, dropout=dropout
+    )
+
+
+def toy(count: int = 200) -> tuple[list[list[int]], list[list[int]]]:
+    """Sources of 2 to 6 words; a target has every word raised by one, and one more at the end."""
+    sources = [
+        [FIRST_WORD + (7 * i + 3 * j * j) % 9 for j in range(2 + i % 5)] for i in range(count)
+    ]
+    return sources, [[*(word + 1 for word in source), FIRST_WORD] for source in sources]
+
+
+def corpus(tokens: int = 48) -> PairCorpus:
+    return PairCorpus(*toy(), tokens=tokens, widths=(4, 7))
+
+
+# ------------------------------------------------------------------ batches
+
+
+def test_batches_have_one_shape_in_each_group() -> None:
+    pairs, rng = corpus(), TorchRng(0)
+    shapes = {tuple(pairs.batch(step, rng).target.shape) for step in range(40)}
+    assert shapes == {(12, 4), (6, 7)}  # 48 tokens / 4, 48 / 7
+
+
+def test_groups_come_as_often_as_their_share_of_the_work() -> None:
+    pairs = corpus()
+    assert [len(group.source) for group in pairs.groups] == [80, 120]
+    counts = Counter(pairs.group_at(step) for step in range(1000))
+    wanted = (80 / 12) / (80 / 12 + 120 / 6)  # batches of each group in a pass over the corpus
+    assert counts[0] / 1000 == pytest.approx(wanted, abs=0.005)
+
+
+def test_a_batch_holds_pairs_of_the_corpus() -> None:
+    sources, targets = toy()
+    known = {(*a, -1, *b) for a, b in zip(sources, targets, strict=True)}
+    batch = corpus().batch(3, TorchRng(1))
+    for row in range(len(batch.source)):
+        source = batch.source[row, : batch.source_lengths[row]].tolist()
+        target = batch.target[row, : batch.target_lengths[row]].tolist()
+        assert (*source, -1, *target) in known
+        assert (batch.target[row, batch.target_lengths[row] :] == PAD).all()
+
+
+def test_a_corpus_that_cannot_be_is_refused() -> None:
+    with pytest.raises(UserError, match="1 sources and 2 targets"):
+        PairCorpus([[5]], [[5], [6]], tokens=8, widths=[4])
+    with pytest.raises(UserError, match="longest sentence has 5"):
+        PairCorpus([[5] * 5], [[5]], tokens=8, widths=[4])
+
+
+# ------------------------------------------------------------------ corruption and losses
+
+
+def test_corruption_keeps_the_share_that_it_says() -> None:
+    target = torch.full((200, 100), 7)
+    target[:, 90:] = PAD
+    seen = Corruption(right=0.15).first_hypothesis(target, 1000, TorchRng(0))
+    assert (seen[:, 90:] == PAD).all()
+    inside = seen[:, :90]
+    # A random word is the right one with probability 1/995. Five standard deviations of 18,000.
+    share = 0.15 + 0.85 / 995
+    assert (inside == 7).double().mean().item() == pytest.approx(
+        share, abs=5 * math.sqrt(share * (1 - share) / 18_000)
+    )
+    assert int(inside.min()) >= FIRST_WORD
+    assert int(inside.max()) == 999
+    assert not (inside == MASK).any()
+
+
+def test_corruption_can_mask() -> None:
+    target = torch.full((20, 50), 7)
+    seen = Corruption(right=0.0, masked=1.0).first_hypothesis(target, 30, TorchRng(0))
+    assert (seen == MASK).all()
+    assert torch.equal(Corruption(right=1.0).first_hypothesis(target, 30, TorchRng(0)), target)
+
+
+def test_cross_entropy_by_hand() -> None:
+    logits = torch.log(torch.tensor([[[0.5, 0.25, 0.25], [0.1, 0.1, 0.8], [0.9, 0.05, 0.05]]]))
+    wanted = torch.tensor([[1, 2, PAD]])
+    plain = -(math.log(0.25) + math.log(0.8)) / 2
+    assert cross_entropy(logits, wanted, 0.0).item() == pytest.approx(plain)
+    spread = -(math.log(0.5 * 0.25 * 0.25) + math.log(0.1 * 0.1 * 0.8)) / 6
+    smooth = cross_entropy(logits, wanted, 0.1).item()
+    assert smooth == pytest.approx(0.9 * plain + 0.1 * spread)
+
+
+def test_stages_read_what_the_stage_before_answered() -> None:
+    """The loss of two stages is the mean of two single stages, the second on the first's answer."""
+    net = EncoderDecoder(shape(causal=False), seed=3).eval()
+    batch = corpus().batch(0, TorchRng(0))
+    first = Corruption().first_hypothesis(batch.target, VOCAB, TorchRng(1))
+
+    def one(hypothesis: torch.Tensor, stages: int, sums: bool = False) -> torch.Tensor:
+        return parallel_losses(
+            net, batch, hypothesis, stages=stages, sum_stages=sums, smoothing=0.0
+        ).words
+
+    encoded = net.encode(batch.source, batch.source_lengths)
+    answer = net.decode(first, encoded, batch.target_lengths).argmax(-1)
+    second = torch.where(batch.target == PAD, PAD, answer)
+    both = one(first, 1) + one(second, 1)
+    torch.testing.assert_close(one(first, 2), both / 2)
+    torch.testing.assert_close(one(first, 2, sums=True), both)
+
+
+def test_the_causal_loss_is_the_log_probability_of_target_and_end() -> None:
+    net = EncoderDecoder(shape(causal=True), seed=3).eval()
+    pairs = PairCorpus([[5, 6]], [[7, 8, 9]], tokens=4, widths=[4])
+    batch = pairs.batch(0, TorchRng(0))
+    encoded = net.encode(batch.source, batch.source_lengths)
+    log_probs = net.decode(torch.tensor([[2, 7, 8, 9]]), encoded).log_softmax(-1)[0]
+    wanted = torch.tensor([7, 8, 9, END])
+    expected = -log_probs[range(4), wanted].mean()
+    torch.testing.assert_close(causal_losses(net, batch, smoothing=0.0).words, expected)
+
+
+# ------------------------------------------------------------------ training
+
+
+def recipe(steps: int) -> Recipe:
+    return Recipe(steps, learning_rate=5e-3, warmup=10, decay="cosine", clip=1.0, ema=0.9)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_it_learns_a_toy_language(causal: bool) -> None:
+    net = EncoderDecoder(shape(causal=causal), seed=0)
+    corruption = None if causal else Corruption()
+    history = fit_translator(net, corpus(96), recipe(150), 0, corruption=corruption, smoothing=0.0)
+    assert history.steps == 150
+    assert history.losses[-1] < 0.25 * history.losses[0]
+
+
+def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    def run(folder: Path | None, *stops: int | None) -> EncoderDecoder:
+        for stop in stops:
+            net = EncoderDecoder(shape(causal=False, dropout=0.3), seed=0)
+            fit_translator(
+                net,
+                corpus(),
+                recipe(12),
+                5,
+                corruption=Corruption(),
+                checkpoint=folder,
+                stop_after=stop,
+            )
+        return net
+
+    whole, parts = run(None, None), run(tmp_path / "run", 5, None)
+    for a, b in zip(whole.parameters(), parts.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_seconds_cut_the_steps_and_the_rate_comes_down() -> None:
+    net = EncoderDecoder(shape(causal=True), seed=0)
+    history = fit_translator(net, corpus(), recipe(100_000), 0, seconds=0.01)
+    assert history.steps == 25  # the clock is looked at after 25 steps
+
+
+def test_recorded_steps_are_plain_steps_on_a_cpu() -> None:
+    nets = [EncoderDecoder(shape(causal=True), seed=0) for _ in range(2)]
+    pairs, batches = corpus(), []
+    for step in range(8):
+        batches.append(list(pairs.batch(step, TorchRng(step))))
+    from triptych.training.corpus import PairBatch
+
+    for net, recorded in zip(nets, (True, False), strict=True):
+        descent = Descent(recipe(8), list(net.parameters()))
+
+        def loss(inputs: list[torch.Tensor], net: EncoderDecoder = net) -> torch.Tensor:
+            return causal_losses(net, PairBatch(*inputs), smoothing=0.1).words
+
+        steps = RecordedSteps(descent, loss)
+        for number, batch in enumerate(batches):
+            if recorded:
+                steps.step(number, batch)
+            else:
+                descent.step(number, loss(batch))
+        descent.settle(8)
+        assert len(descent.losses) == 8
+    for a, b in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.cuda
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_recorded_steps_are_plain_steps_on_a_gpu() -> None:
+    losses = []
+    for recorded in (True, False):
+        net = EncoderDecoder(shape(causal=True), seed=0, device="cuda")
+        pairs = PairCorpus(*toy(), tokens=48, widths=(4, 7), device="cuda")
+        history = fit_translator(net, pairs, recipe(60), 0, recorded=recorded)
+        assert history.recorded == recorded
+        losses.append(history.losses)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_corruption_belongs_to_a_parallel_decoder() -> None:
+    with pytest.raises(UserError, match="leave it out"):
+        fit_translator(
+            EncoderDecoder(shape(causal=True), seed=0),
+            corpus(),
+            recipe(2),
+            0,
+            corruption=Corruption(),
+        )
+    with pytest.raises(UserError, match="pass corruption"):
+        fit_translator(EncoderDecoder(shape(causal=False), seed=0), corpus(), recipe(2), 0)
