@@ -272,9 +272,13 @@ def test_durations_stand_beside_and_decide_nothing():
     verdict = claim.verdict([*claim.held_by, *few])
     assert verdict.outcome is claim.verdict(claim.held_by).outcome
     found = {check.sentence: check.value for check in verdict.checks}
-    assert found["whole strings, no positions, 90 steps: variation"] == pytest.approx(24 / 11)
+    assert found[
+        "whole strings, no positions, 90 steps, 90.0 % accurate: variation"
+    ] == pytest.approx(24 / 11)
     # Those of the settings stand in the same list.
-    assert found["whole strings, no positions, 600 steps: variation"] == pytest.approx(2.27)
+    assert found[
+        "whole strings, no positions, 600 steps, 99.0 % accurate: variation"
+    ] == pytest.approx(2.27)
     figure = attention_figures.duration_figure(Rows([*claim.held_by, *few]))
     assert [series.label for series in figure.panels[0].series] == ["whole strings"]
     assert figure.panels[0].series[0].x == (90, 600)

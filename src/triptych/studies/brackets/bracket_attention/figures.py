@@ -142,9 +142,9 @@ def duration_figure(rows: Rows[Row]) -> Figure:
             Panel(apart, "steps of training", VARIATION, f"Variation on {WORD}", True),
             Panel(sharp, "steps of training", "Σ A² of a pattern", "Sharpness", True),
         ],
-        "Two standard layers without positions, 100 strings a step, rate 0.003; every number of "
-        "steps is a run of its own. All networks count, accurate or not. Published: 2.27 for whole "
-        "strings and 14.51 for prefixes.",
+        "Two standard layers without positions, rate 0.003; every number of steps is a run of its "
+        "own. All networks count, accurate or not. Published: 2.27 for whole strings and 14.51 for "
+        "prefixes.",
     )
 
 

@@ -167,6 +167,14 @@ def judge_minimal(rows: Rows[Row]) -> Verdict:
     checks += [
         shown(f"{name}: variation", variation(found)) for name, found in kinds.items() if found
     ]
+    checks += [
+        shown(
+            f"{name}: share of closing brackets with most weight on the innermost",
+            mean([row.top for row in found]),
+        )
+        for name, found in kinds.items()
+        if found
+    ]
     checks += _wide_networks(good(rows, first="joint", wide=True, data="complete"))
     return decide(
         *checks,
@@ -214,17 +222,14 @@ def durations(rows: Rows[Row], data: Data) -> dict[int, list[Network | Duration]
 
 
 def _by_duration(rows: Rows[Row]) -> list[Check]:
-    """How the variation grows with training, as the patterns become sharper."""
+    """How the variation grows with training."""
     kinds: tuple[tuple[Data, str], ...] = (("complete", "whole strings"), ("prefixes", "prefixes"))
     checks = []
     for data, name in kinds:
         for steps, found in durations(rows, data).items():
-            label = f"{name}, no positions, {steps} steps"
-            checks += [
-                shown(f"{label}: variation", variation(found)),
-                shown(f"{label}: Σ A² of a pattern", mean([row.sharpness for row in found])),
-                shown(f"{label}: accuracy", mean([row.best for row in found])),
-            ]
+            accuracy = 100 * float(np.mean([row.best for row in found]))
+            label = f"{name}, no positions, {steps} steps, {accuracy:.1f} % accurate: variation"
+            checks.append(shown(label, variation(found)))
     return checks
 
 
