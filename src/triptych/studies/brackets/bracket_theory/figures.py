@@ -196,8 +196,8 @@ def trained_constant_figure(rows: Rows[Row]) -> Figure:
             Panel(losses, "length N", "squared loss − that of the truth", "Loss", True, True),
         ],
         "k = D = 2, one layer of attention on the minimal first layer (2.55). Means over networks "
-        "with 95 % intervals. The theorem asks for a loss of (q (1 − q) / k²)^N, 10^-20 at N = 17: "
-        "no network here comes near, so these constants test no bound.",
+        "with 95 % intervals. The theorem asks for a loss of (q (1 − q) / k²)^N, 10^-20 at N = 17, "
+        "which no training reaches, so these constants test no bound.",
     )
 
 

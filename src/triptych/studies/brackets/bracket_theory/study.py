@@ -94,7 +94,7 @@ class BracketTheory(Settings):
     large: tuple[tuple[int, int, int], ...] = ((3, 1, 48), (4, 1, 48), (2, 2, 48))
     shared: tuple[int, ...] = (0, 1, 2, 3)
     trained_lengths: tuple[int, ...] = (17, 33, 65)
-    trained_decays: tuple[float, ...] = (0.0, 1e-5, 1e-3)
+    trained_decays: tuple[float, ...] = (0.0, 1e-4, 1e-3)
     networks: int = 12
     network_steps: int = 300
 
