@@ -143,18 +143,20 @@ def stutter_figure(rows: Rows[Row]) -> Figure:
         ]
         if nets:
             series.append(mean_series(nets, "trained networks", "ours"))
-        panels.append(
-            Panel(series, "steps T", "equal neighbouring words (%)", f"{WORLDS[world]}, {dial:g}")
-        )
+        panels.append(Panel(series, "steps T", "equal neighbouring words (%)", _title(world, dial)))
     return Figure(
         "stutter",
         "Repeated words by the number of steps, for three ways to treat stutter between steps",
         panels,
         "Before repeated tokens are dropped at the end. Dropping mends the left panel, where a "
-        "word is a token; a repeated word of two tokens has no two equal tokens in a row. The "
-        "number in each title is the agreement of the truth. Argmax from a random start; exact. "
-        "Networks: two stages of training, mean over seeds with 95 % intervals.",
+        "word is a token; a repeated word of two tokens has no two equal tokens in a row. "
+        "Argmax from a random start; exact. Networks: two stages of training, mean over seeds with "
+        "95 % intervals.",
     )
+
+
+def _title(world: str, agreement: float) -> str:
+    return f"{WORLDS[world]}, agreement {agreement:g}"
 
 
 def _shown_agreement(rows: Rows[Row], world: str) -> float:
@@ -196,16 +198,13 @@ def training_figure(rows: Rows[Row]) -> Figure:
                 series.append(
                     Series(label, found.kind, found.x, found.y, found.low, found.high, line=False)
                 )
-        panels.append(
-            Panel(series, "right tokens in training (%)", MIXED, f"{WORLDS[world]}, {dial:g}")
-        )
+        panels.append(Panel(series, "right tokens in training (%)", MIXED, _title(world, dial)))
     return Figure(
         "training",
         "Sentences that mix ways after four steps, by the hypotheses seen in training",
         panels,
         "The other tokens are random. Lines: the best possible refiner. Marks: trained networks, "
-        "mean over seeds with 95 % intervals. The number in each title is the agreement of the "
-        "truth.",
+        "mean over seeds with 95 % intervals.",
     )
 
 
