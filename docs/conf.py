@@ -16,7 +16,7 @@ import generated_pages  # noqa: E402
 project = "Triptych"
 author = copyright = "The Triptych developers"
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
-exclude_patterns = ["_build", "examples", "**.ipynb_checkpoints"]
+exclude_patterns = ["_build", "_static", "examples", "**.ipynb_checkpoints"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 nb_execution_mode = "cache"
@@ -26,6 +26,8 @@ nb_execution_raise_on_error = True
 
 html_theme = "furo"
 html_title = "Triptych"
+html_static_path = ["_static"]
+html_css_files = ["docstrings.css"]
 html_show_sphinx = html_copy_source = False
 templates_path: list[str] = []
 

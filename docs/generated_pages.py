@@ -3,6 +3,7 @@
 import html
 import importlib
 import pkgutil
+import re
 import tomllib
 from importlib.resources import files
 from pathlib import Path
@@ -28,10 +29,31 @@ def write(docs: Path) -> None:
     pages |= {f"api-{name.replace('.', '-')}.md": api_page(name) for name in PACKAGES}
     folder = docs / "generated"
     folder.mkdir(exist_ok=True)
+    others = unlisted(docs)
+    if others:
+        pages["more.md"] = more_page(others)
+    else:
+        (folder / "more.md").unlink(missing_ok=True)
     for name, text in pages.items():
         path = folder / name
         if not path.exists() or path.read_text("utf-8") != text:
             path.write_text(text, "utf-8")
+
+
+def unlisted(docs: Path) -> list[str]:
+    """Pages that the table of contents in index.md does not name."""
+    trees = re.findall(
+        r"^```\{toctree\}\n(.*?)^```$", (docs / "index.md").read_text("utf-8"), re.M | re.S
+    )
+    listed = {line.strip() for tree in trees for line in tree.splitlines()} | {"index"}
+    return sorted(page.stem for page in docs.glob("*.md") if page.stem not in listed)
+
+
+def more_page(names: list[str]) -> str:
+    """A table of contents of pages that have no place of their own yet."""
+    return "\n".join(
+        ["# More pages", "", "```{toctree}", *(f"../{name}" for name in names), "```", ""]
+    )
 
 
 def ledger_page() -> str:
@@ -49,10 +71,12 @@ def ledger_page() -> str:
     shelf = ""
     for entry in ledger.load_ledger():
         part = ledger.part(entry.source)
+        part = "wei" if part.startswith("wei:") else part
         if part != shelf:
-            shelf = part
-            work = ledger.WORKS[ledger.work(part)]
-            lines += ["", f"## {work}, {part.partition(':')[2]}: {ledger.PARTS[part]}", ""]
+            shelf, work = part, ledger.WORKS[ledger.work(part)]
+            title = "head and prompt tuning" if part == "wei" else ledger.PARTS[part]
+            section = "" if part == "wei" else f", {part.partition(':')[2]}"
+            lines += ["", f"## {work}{section}: {title}", ""]
         remark = f"<br><em>Remark.</em> {html.escape(entry.remark)}" if entry.remark else ""
         beyond = ", beyond the published results" if entry.extension else ""
         lines += [

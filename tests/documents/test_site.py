@@ -1,6 +1,5 @@
 """The documentation site: every page is in its contents, and what is generated is whole."""
 
-import fnmatch
 import importlib.util
 import re
 from pathlib import Path
@@ -27,14 +26,28 @@ def entries():
     return [line for line in lines if line and not line.startswith(":")]
 
 
-def test_every_page_is_in_the_table_of_contents():
+def test_every_page_is_in_the_table_of_contents(generated, tmp_path):
+    """Those that index.md does not name are on a page of their own, made by the build."""
     pages = [page.stem for page in DOCS.glob("*.md") if page.stem != "index"]
-    pages += [f"notebooks/{page.stem}" for page in DOCS.glob("notebooks/*.ipynb")]
-    listed = entries()
-    lost = [page for page in pages if not any(fnmatch.fnmatch(page, e) for e in listed)]
-    assert lost == []
+    listed, others = entries(), generated.unlisted(DOCS)
+    assert sorted(pages) == sorted([*(page for page in pages if page in listed), *others])
+    assert "generated/more*" in listed
     named = [entry for entry in listed if "*" not in entry and not entry.startswith("generated/")]
     assert [name for name in named if not (DOCS / f"{name}.md").exists()] == []
+    (tmp_path / "index.md").write_text("```{toctree}\n:hidden:\nfirst\n```\n")
+    for name in ("first", "second"):
+        (tmp_path / f"{name}.md").write_text("# A page\n")
+    assert generated.unlisted(tmp_path) == ["second"]
+    assert "../second\n" in generated.more_page(["second"])
+
+
+def test_every_package_has_an_api_page(generated):
+    wanted = [f"generated/api-{name.replace('.', '-')}" for name in generated.PACKAGES]
+    assert [entry for entry in entries() if entry.startswith("generated/api-")] == wanted
+
+
+def test_every_notebook_is_listed():
+    assert "notebooks/*" in entries()
 
 
 def test_pages_load_nothing_from_elsewhere():
