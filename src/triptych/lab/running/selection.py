@@ -1,6 +1,7 @@
 """Which studies and settings a command line names."""
 
 import difflib
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +9,7 @@ from typing import NamedTuple
 from triptych.core.validation import UserError
 from triptych.lab.results.ledger import Entry, load_ledger, own_entries
 from triptych.lab.running.discovery import find_studies, load_study
-from triptych.lab.running.expected_costs import cheapest_first
+from triptych.lab.running.expected_costs import cheapest_first, expected_seconds
 from triptych.studies.api.study import AnyStudy, Scale
 
 
@@ -39,14 +40,24 @@ def choose_studies(names: Sequence[str]) -> list[Chosen]:
 
 
 def published_studies(scale: Scale, *, beyond: bool = False) -> tuple[list[Chosen], list[str]]:
-    """Our studies that decide a claim of the ledger, the cheapest first, and names of the others.
+    """Our studies that decide published results, and names of the others.
+
+    Those that cost least for each claim come first, so that many verdicts fall early.
 
     beyond
         The others too, after them; then no names are left.
     """
-    ledger = {entry.id for entry in load_ledger()}
+    ledger = {entry.id for entry in load_ledger() if not entry.extension}
     studies = cheapest_first(list(find_studies().values()), scale)
-    deciding = [s for s in studies if any(claim.id in ledger for claim in s.claims)]
+    claims = {s.name: sum(claim.id in ledger for claim in s.claims) for s in studies}
+    deciding = [study for study in studies if claims[study.name]]
+
+    def cost_of_a_claim(study: AnyStudy) -> float:
+        units = len(study.units(study.settings[scale])) if scale in study.settings else 0
+        seconds = expected_seconds(study, scale, units)
+        return math.inf if seconds is None else seconds / claims[study.name]
+
+    deciding.sort(key=cost_of_a_claim)
     others = [study for study in studies if study not in deciding]
     if beyond:
         return [Chosen(study) for study in [*deciding, *others]], []

@@ -99,6 +99,7 @@ class TranslatePairs(Unit):
     timed: int
 
     def plan(self) -> Plan:
+        """The sizes and steps of a pipeline."""
         return Plan(
             width=self.width,
             layers=self.layers,
