@@ -16,8 +16,11 @@ def needs_pattern(network):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("trap")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setattr("triptych.lab.traps.pairs.TESTED", 10)  # sentences
     (place / "mine.py").write_text(METHOD)
     done = run("trap", "make", str(place / "trap"), "--pairs", "1", "--trained", "0")
+    monkeypatch.undo()
     assert done.exit_code == 0, done.output
     assert "Wrote 10 networks to" in done.stdout
     assert "same attention, one ignores it" in done.stdout
@@ -47,10 +50,9 @@ def test_mistakes_get_one_sentence(folder, tmp_path):
     assert "there is no trap in" in sentence("score", folder / "mine.py", "--trap", tmp_path)
     assert "there is no file" in sentence("score", tmp_path / "missing.py")
     assert "pairs is 0; it must be at least 1" in sentence("make", tmp_path / "a", "--pairs", 0)
-    (tmp_path / "file").write_text("")
-    assert "cannot be written to" in sentence("pictures", tmp_path / "file")
 
 
+@pytest.mark.slow
 def test_pictures_stand_on_white(tmp_path):
     done = run("trap", "pictures", str(tmp_path))
     assert done.exit_code == 0, done.output
@@ -62,3 +64,5 @@ def test_pictures_stand_on_white(tmp_path):
     ]
     for file in files:
         assert 'width="100%" height="100%" fill="#ffffff"/>' in file.read_text()
+    (tmp_path / "file").write_text("")
+    assert "cannot be written to" in run("trap", "pictures", str(tmp_path / "file")).stderr

@@ -12,7 +12,7 @@ from triptych.lab.traps.making import make_trap
 from triptych.lab.traps.pairs import KINDS, RECORD, WEIGHTS, Examiner, Trap, read_trap, write_trap
 from triptych.lab.traps.scoring import ASKED
 from triptych.lab.traps.trained import head_pairs
-from triptych.lab.traps.truth import Measured, Truth, apart, truth_of
+from triptych.lab.traps.truth import TESTED, Measured, Truth, apart, truth_of
 from triptych.models.constructions.balanced import log_ratios
 from triptych.structures.brackets.dyck import Dyck
 
@@ -128,6 +128,7 @@ def test_the_same_seed_gives_the_same_networks():
     assert not torch.equal(first["heads.0.key"], other["heads.0.key"])
 
 
+@pytest.mark.slow
 def test_pairs_of_trained_heads(monkeypatch):
     """Hardly trained, so that accuracy is not asked for: same patterns, another head."""
     monkeypatch.setattr("triptych.lab.traps.trained.ACCURATE", 0.0)
@@ -161,8 +162,9 @@ def test_a_folder_that_is_no_trap_gets_a_sentence(folder, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_whole_trap_keeps_its_promises(tmp_path):
+def test_the_whole_trap_keeps_its_promises(tmp_path, monkeypatch):
     """At least 200 networks; every question has a truth where it is asked."""
+    monkeypatch.setattr("triptych.lab.traps.pairs.TESTED", TESTED)
     write_trap(make_trap(), tmp_path)
     trap = read_trap(tmp_path)
     assert len(trap.members) >= 200
