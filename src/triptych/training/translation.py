@@ -12,9 +12,9 @@ Training is counted in steps, and can be given seconds: then the number of steps
 fits, and the learning rate comes down to 0 at that number all the same.
 """
 
+import copy
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -117,7 +117,8 @@ def causal_losses(net: EncoderDecoder, batch: PairBatch, *, smoothing: float) ->
     wanted = F.pad(batch.target, (0, 1), value=PAD)
     wanted = wanted.scatter(1, batch.target_lengths[:, None], END)
     logits = net.decode(torch.cat([start, batch.target], 1), encoded)
-    return Losses(cross_entropy(logits, wanted, smoothing), logits.new_zeros(()))
+    words = cross_entropy(logits, wanted, smoothing)
+    return Losses(words, torch.zeros_like(words))
 
 
 def parallel_losses(
@@ -131,7 +132,7 @@ def parallel_losses(
 ) -> Losses:
     """Every target token from a hypothesis of the whole target, in stages."""
     encoded = net.encode(batch.source, batch.source_lengths)
-    lengths = net.length_logits(encoded)
+    lengths = net.length_logits(encoded).float()
     length_loss = F.cross_entropy(lengths, batch.target_lengths - 1, label_smoothing=smoothing)
     total = length_loss.new_zeros(())
     for stage in range(stages):
@@ -191,33 +192,33 @@ def fit_translator(
     device = net.device
     rng = rng if isinstance(rng, TorchRng) else TorchRng(rng, device)
     recorded = recorded and device.type == "cuda"
-    descent, history = Descent(recipe, parameters, recorded=recorded), TranslationHistory()
-    done = 0
+    # On a GPU the loss is computed by a copy in bfloat16: a third fewer kernels than autocast has.
+    half = recipe.autocast == "bfloat16" and device.type == "cuda"
+    worker = copy.deepcopy(net).to(torch.bfloat16) if half else net
+    working = [p for p in worker.parameters() if p.requires_grad] if half else None
+    descent = Descent(recipe, parameters, recorded=recorded, working=working)
+    history, done = TranslationHistory(), 0
     if checkpoint is not None and (checkpoint / "state.json").exists():
         record = resume(checkpoint, descent, net, rng)
         done, descent.losses[:] = record["step"], record["losses"]
+        if half:
+            worker.load_state_dict(net.state_dict())
     if recorded:
         torch.manual_seed(rng.seed)
 
-    def cast() -> AbstractContextManager[object]:
-        if recipe.autocast == "bfloat16" and device.type == "cuda":
-            return torch.autocast("cuda", torch.bfloat16, cache_enabled=not recorded)
-        return nullcontext()
-
     def loss(inputs: Sequence[Tensor]) -> Float[Tensor, ""]:
         batch = PairBatch(*inputs[:4])
-        with cast():
-            if corruption is None:
-                found = causal_losses(net, batch, smoothing=smoothing)
-            else:
-                found = parallel_losses(
-                    net,
-                    batch,
-                    inputs[4],
-                    stages=corruption.stages,
-                    sum_stages=corruption.sum_stages,
-                    smoothing=smoothing,
-                )
+        if corruption is None:
+            found = causal_losses(worker, batch, smoothing=smoothing)
+        else:
+            found = parallel_losses(
+                worker,
+                batch,
+                inputs[4],
+                stages=corruption.stages,
+                sum_stages=corruption.sum_stages,
+                smoothing=smoothing,
+            )
         return found.words + found.length
 
     def inputs_at(step: int) -> list[Tensor]:
@@ -227,7 +228,7 @@ def fit_translator(
         first = corruption.first_hypothesis(batch.target, net.shape.vocab_size, rng)
         return [*batch, first]
 
-    net.train()
+    worker.train()
     steps = RecordedSteps(descent, loss)
     began, planned = time.perf_counter(), recipe.steps
     last = planned if stop_after is None else min(planned, stop_after)
