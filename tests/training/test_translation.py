@@ -10,6 +10,7 @@ import torch
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
+from triptych.training import translation
 from triptych.training.corpus import PairCorpus
 from triptych.training.recorded import RecordedSteps
 from triptych.training.step import Descent, Recipe
@@ -22,6 +23,7 @@ from triptych.training.translation import (
     causal_losses,
     cross_entropy,
     fit_translator,
+    fitting_steps,
     parallel_losses,
 )
 
@@ -154,6 +156,7 @@ def recipe(steps: int) -> Recipe:
     return Recipe(steps, learning_rate=5e-3, warmup=10, decay="cosine", clip=1.0, ema=0.9)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("causal", [True, False])
 def test_it_learns_a_toy_language(causal: bool) -> None:
     net = EncoderDecoder(shape(causal=causal), seed=0)
@@ -183,10 +186,26 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_weights(tmp_path: Path) -> N
         assert torch.equal(a, b)
 
 
-def test_seconds_cut_the_steps_and_the_rate_comes_down() -> None:
+def test_seconds_cut_the_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     net = EncoderDecoder(shape(causal=True), seed=0)
-    history = fit_translator(net, corpus(), recipe(100_000), 0, seconds=0.01)
-    assert history.steps == 25  # the clock is looked at after 25 steps
+    monkeypatch.setattr(translation, "_CHUNK", 3)
+    history = fit_translator(net, corpus(), recipe(100_000), 0, seconds=0.001)
+    assert history.steps == 3  # the clock is looked at after a few steps
+
+
+def test_a_slow_beginning_does_not_end_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first 2 steps take half of the time, the others a tenth of a second: all 8 fit."""
+    ticks = iter([0.0, 5.0, 5.1, 5.2, 5.3, 5.4, 5.5])
+    monkeypatch.setattr(translation.time, "perf_counter", lambda: next(ticks))
+    monkeypatch.setattr(translation, "_CHUNK", 2)
+    net = EncoderDecoder(shape(causal=True), seed=0)
+    assert fit_translator(net, corpus(), recipe(8), 0, seconds=10.0).steps == 8
+
+
+def test_steps_that_fit_by_hand() -> None:
+    assert fitting_steps([(0, 0.0), (25, 5.0)], 10.0) == 50
+    assert fitting_steps([(0, 0.0), (25, 5.0), (50, 6.0)], 10.0) == 150
+    assert fitting_steps([(0, 0.0), (25, 5.0), (50, 11.0)], 10.0) == 50
 
 
 def test_recorded_steps_are_plain_steps_on_a_cpu() -> None:

@@ -142,6 +142,9 @@ class Descent:
         length of the losses. None for one network, whose loss is one number.
     losses
         The loss of every step that is settled; a list of one per member where there are members.
+    working
+        A copy of the parameters in another precision, in which the loss is computed: gradients
+        come from it and weights go back to it, all of them at once. None where there is no copy.
     """
 
     def __init__(
@@ -151,8 +154,10 @@ class Descent:
         *,
         members: int | None = None,
         recorded: bool = False,
+        working: Sequence[nn.Parameter] | None = None,
     ) -> None:
         self.recipe, self.parameters, self.members = recipe, list(parameters), members
+        self.working = None if working is None else list(working)
         self.optimiser = optimiser_for(recipe, self.parameters, recorded=recorded)
         self.average: list[Tensor] | None = None
         if recipe.ema:
@@ -182,15 +187,37 @@ class Descent:
         if recipe.l2:
             total = total + recipe.l2 * sum(p.square().sum() for p in parameters)
         self.optimiser.zero_grad(set_to_none=True)
+        for copy in self.working or ():
+            copy.grad = None
         total.backward()
+        if self.working is not None:
+            self._take_gradients(self.working)
         if recipe.clip and self.members is None:
             nn.utils.clip_grad_norm_(parameters, recipe.clip)
         elif recipe.clip:
             _clip_each(parameters, recipe.clip)
         self.optimiser.step()
-        if self.average is not None:
+        if self.working is not None:
+            with torch.no_grad():
+                torch._foreach_copy_(self.working, parameters)
+                if self.average is not None:
+                    torch._foreach_lerp_(self.average, parameters, 1 - recipe.ema)
+        elif self.average is not None:
             for mean, parameter in zip(self.average, parameters, strict=True):
                 mean.lerp_(parameter.detach(), 1 - recipe.ema)
+
+    @torch.no_grad()
+    def _take_gradients(self, working: Sequence[nn.Parameter]) -> None:
+        """The gradients of the working copy as those of the parameters, in their precision."""
+        pairs = [
+            (parameter, copy.grad)
+            for parameter, copy in zip(self.parameters, working, strict=True)
+            if copy.grad is not None
+        ]
+        gradients = [torch.empty_like(parameter) for parameter, _ in pairs]
+        torch._foreach_copy_(gradients, [gradient for _, gradient in pairs])
+        for (parameter, _), gradient in zip(pairs, gradients, strict=True):
+            parameter.grad = gradient
 
     def note(self, number: int, value: Float[Tensor, "*members"]) -> None:
         """Keep the loss of a step; many are asked for at once."""

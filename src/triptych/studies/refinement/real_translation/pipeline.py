@@ -65,10 +65,10 @@ class Plan:
     widths: tuple[int, ...] = (12, 16, 20, 26, 47)
     learning_rate: float = 1.5e-3
     warmup: int = 300
-    teacher: tuple[int, float] = (5000, 100.0)
-    student: tuple[int, float] = (5000, 80.0)
-    padir: tuple[int, float] = (10_000, 170.0)
-    ablation: tuple[int, float] = (3000, 38.0)
+    teacher: tuple[int, float] = (2500, 75.0)
+    student: tuple[int, float] = (2000, 50.0)
+    padir: tuple[int, float] = (6000, 190.0)
+    ablation: tuple[int, float] = (2000, 42.0)
     ablations: tuple[str, ...] = ABLATIONS
     beams: int = 5
     lengths: int = 5
