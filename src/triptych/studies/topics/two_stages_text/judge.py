@@ -3,7 +3,7 @@
 The conditions are those of one layer on topic documents (`shared.stage_checks`), each in the layer
 where it is worst; and W^V turns faster before the switch than after it. The source says that the
 stages are approximate and depend on rates and initial scale, so one setting is enough. To refute,
-every setting must fail.
+every setting must fail, and some of them must be long enough for W^K and W^Q to grow.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,7 @@ Row = LayerCurves | Diverged
 
 RUNS = 3  # of a setting, before it counts
 SETTINGS = 12  # fewest that decide: a claim that some setting has stages needs many to refute
+LONG, LONG_SETTINGS = 1000, 6  # fewest settings with so many steps: in 400 our W^K hardly begin
 SWITCH = 0.25  # published: step 100 of 400
 
 
@@ -36,9 +37,13 @@ def judge(rows: Rows[Row]) -> Verdict:
     groups = {
         key: some for key, some in by_setting(rows.of(LayerCurves)).items() if len(some) >= RUNS
     }
-    enough = at_least(f"settings with {RUNS} runs", len(groups), SETTINGS)
+    long = sum(key.steps >= LONG for key in groups)
+    enough = [
+        at_least(f"settings with {RUNS} runs", len(groups), SETTINGS),
+        at_least(f"of these with {LONG} steps or more", long, LONG_SETTINGS),
+    ]
     if not groups:
-        return decide(needs=[enough])
+        return decide(needs=enough)
     found = {key: [row.stages for row in some] for key, some in groups.items()}
     options = {"fewest": RUNS, "switch": SWITCH}
     chosen, checks = clearest(found, 0.95, **options)
@@ -61,7 +66,7 @@ def judge(rows: Rows[Row]) -> Verdict:
         shown("clearest setting: by how much the loss fell, nats", fell),
         shown("share of all layers with two stages", sum(s.two for s in layers) / len(layers)),
         shown("settings with two stages if every matrix has axes of its own", float(own)),
-        needs=[enough],
+        needs=enough,
         measured={"settings": len(groups), "clearest": str(chosen)},
     )
 
@@ -72,7 +77,7 @@ _RISING = (0.1, 2.0, 3.6, 4.1, 4.2, 4.2, 4.3, 4.3, 4.3, 4.4, 4.4)
 _TURNS = (0.5, 0.3, 0.2, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.01)
 
 
-def _curves(seed: int, rate: float) -> LayerCurves:
+def _curves(seed: int, rate: float, steps: int) -> LayerCurves:
     factor = 1 + 0.0001 * seed
     return LayerCurves(
         seed=seed,
@@ -82,7 +87,7 @@ def _curves(seed: int, rate: float) -> LayerCurves:
         init_scale=0.001,
         first_loss=7.0,
         last_loss=5.0,
-        step=tuple(40.0 * i for i in range(11)),
+        step=tuple(steps / 10 * i for i in range(11)),
         key=(_LATE,) * 4,
         query=(_LATE,) * 4,
         value=tuple(tuple(factor * norm for norm in _RISING) for _ in range(4)),
@@ -90,7 +95,11 @@ def _curves(seed: int, rate: float) -> LayerCurves:
     )
 
 
-HELD = [_curves(seed, 0.1 * i) for i in range(1, 13) for seed in range(RUNS)]
+HELD = [
+    _curves(seed, 0.1 * i, 400 if i <= SETTINGS - LONG_SETTINGS else 2000)
+    for i in range(1, SETTINGS + 1)
+    for seed in range(RUNS)
+]
 
 
 def _last_layer(
