@@ -55,6 +55,7 @@ def test_chapters_of_the_command_line_are_those_of_the_ledger():
     assert chapter("li:2.1.7.1") == "topics"
     assert chapter("li:4.2.1.1") == "masking"
     assert chapter("li:4.2.3 Speed") == "refinement"
+    assert chapter("li:4 (contributions), 4.2.2") == "refinement"
     assert chapter("mine") == ""
 
 

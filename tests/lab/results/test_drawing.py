@@ -16,7 +16,7 @@ def test_series_are_told_apart_without_colour():
     looks = [
         series_look(Series(str(i), kind, [1], [1]), i, THEMES["light"])
         for kind in ("ours", "control")
-        for i in range(20)
+        for i in range(40)
     ]
     seen = {
         (look["marker"], str(look["linestyle"]), "markerfacecolor" in look, look["linewidth"])
