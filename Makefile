@@ -9,7 +9,7 @@ SOURCES := pyproject.toml constraints.txt tools/install.py
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
-reproduce: $(VENV)/installed-core  ## run everything there is to reproduce
+reproduce: $(VENV)/installed-core  ## run what decides the published results, the cheapest first
 	$(BIN)/triptych reproduce || [ $$? -eq 1 ]  # 1: a published claim fails, which is a finding
 
 test: lint types  ## lint, types and the whole test suite

@@ -68,9 +68,10 @@ def paper_plan(
     cores = cores or os.cpu_count() or 1
     wanted: dict[str, list[str]] = {}
     for line in judged:
-        if line.study in studies and PAPER in studies[line.study].settings:
+        name = line.study or ""
+        if name in studies and PAPER in studies[name].settings:
             missing = [] if decided_at(line, PAPER) else [line.id]
-            wanted[line.study] = wanted.get(line.study, []) + missing
+            wanted[name] = wanted.get(name, []) + missing
     costs = expected_costs()
     whole = []
     for name, ids in wanted.items():

@@ -145,13 +145,12 @@ class Bar:
         """Show the study; skipped units count as done."""
         from rich.markup import escape
 
-        if self._bar is None:
-            self._open()
+        bar = self._bar or self._open()
         if self._time_left is None or not self._whole_run:
             self._time_left = TimeLeft()
         self._time_left.begin(study, units, workers)
         self._total, self._done, self._failed = units + skipped, skipped, 0
-        self._bar.update(self._task, description=escape(study))
+        bar.update(self._task, description=escape(study))
         self._show()
 
     def started(self, unit: str) -> None:
@@ -192,7 +191,7 @@ class Bar:
         self._whole_run = False
         self._close()
 
-    def _open(self) -> None:
+    def _open(self) -> Any:
         from rich.console import Console
         from rich.progress import BarColumn, ProgressColumn, Task, TextColumn, TimeElapsedColumn
         from rich.progress import Progress as RichProgress
@@ -218,6 +217,7 @@ class Bar:
         )
         self._bar.start()
         self._task = self._bar.add_task("", total=1.0, units="")
+        return self._bar
 
     def _show(self) -> None:
         share = self._time_left.share() if self._time_left is not None else None
