@@ -74,10 +74,10 @@ def test_a_single_layer_without_stages_refutes():
     few = Rows(judge.HELD[:6])
     assert judge.judge(few).missing == (
         "settings with 3 runs: 2 of 12",
-        "of these with 1000 steps or more: 0 of 6",
+        "settings with 3 runs of 1000 steps or more: 0 of 6",
     )
     short = Rows([replace(row, step=ROW.step) for row in judge.HELD])
-    assert judge.judge(short).missing == ("of these with 1000 steps or more: 0 of 6",)
+    assert judge.judge(short).missing == ("settings with 3 runs of 1000 steps or more: 0 of 6",)
     assert not math.isnan(judge.judge(rows).checks[0].value)
 
 

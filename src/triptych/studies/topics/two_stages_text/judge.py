@@ -40,7 +40,7 @@ def judge(rows: Rows[Row]) -> Verdict:
     long = sum(key.steps >= LONG for key in groups)
     enough = [
         at_least(f"settings with {RUNS} runs", len(groups), SETTINGS),
-        at_least(f"of these with {LONG} steps or more", long, LONG_SETTINGS),
+        at_least(f"settings with {RUNS} runs of {LONG} steps or more", long, LONG_SETTINGS),
     ]
     if not groups:
         return decide(needs=enough)
