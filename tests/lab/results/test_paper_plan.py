@@ -17,8 +17,13 @@ from triptych.studies.api.study import Scale
 
 
 def study(name, units, seeds):
+    """A toy study that plans all seeds of a setting before the next setting."""
     settings = toy_studies.ToySettings(seeds=seeds, units=units)
-    return replace(toy_studies.STUDY, name=name, settings={Scale.PAPER: settings})
+
+    def by_setting(given):
+        return sorted(toy_studies.units(given), key=lambda unit: unit.number)
+
+    return replace(toy_studies.STUDY, name=name, settings={Scale.PAPER: settings}, units=by_setting)
 
 
 STUDIES = {

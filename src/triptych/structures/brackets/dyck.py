@@ -266,31 +266,33 @@ class Dyck:
         stack = torch.zeros((batch, self.max_depth), dtype=torch.long, device=tokens.device)
         ended = torch.zeros(batch, dtype=torch.bool, device=tokens.device)
         log_moves, log_types = self.moves.log(), self.type_probs.log()
+        every_move = torch.where(tokens == 2 * self.types, END, tokens % 2)
+        every_kind = (tokens // 2).clamp(max=self.types - 1)
+        log_kinds = log_types[every_kind].where(every_move == OPEN, 0.0)
+        opens, closes, ends = every_move == OPEN, every_move == CLOSE, every_move == END
         for t in range(length):
-            token = tokens[:, t]
-            move = torch.where(token == 2 * self.types, END, token % 2)
-            kind = (token // 2).clamp(max=self.types - 1)
-            step = log_moves[t, depth, move] + log_types[kind].where(move == OPEN, 0.0)
-            step = torch.where(ended, torch.where(move == END, 0.0, -torch.inf), step)
+            move, kind = every_move[:, t], every_kind[:, t]
+            step = log_moves[t, depth, move] + log_kinds[:, t]
+            step = torch.where(ended, torch.where(ends[:, t], 0.0, -torch.inf), step)
             top = stack.gather(1, (depth - 1).clamp(min=0)[:, None])[:, 0]
-            mismatch = ~ended & (move == CLOSE) & (depth > 0) & (top != kind)
+            mismatch = ~ended & closes[:, t] & (depth > 0) & (top != kind)
             step = step.masked_fill(mismatch, -torch.inf)
 
             alive = error == 0
             wrong = alive & torch.isneginf(step)
-            error = torch.where(
-                wrong, error_kind(move, depth, ended, mismatch, self.max_depth), error
-            )
-            position = torch.where(wrong, t, position)
+            if wrong.any():
+                kinds = error_kind(move, depth, ended, mismatch, self.max_depth)
+                error = torch.where(wrong, kinds, error)
+                position = torch.where(wrong, t, position)
             log_prob = log_prob + step.where(alive, 0.0)
 
             go = alive & ~wrong & ~ended
-            opening, closing = go & (move == OPEN), go & (move == CLOSE)
+            opening, closing = go & opens[:, t], go & closes[:, t]
             place = depth.clamp(max=self.max_depth - 1)[:, None]
             pushed = torch.where(opening[:, None], kind[:, None], stack.gather(1, place))
             stack = stack.scatter(1, place, pushed)
             depth = depth + opening.long() - closing.long()
-            ended = ended | (go & (move == END))
+            ended = ended | (go & ends[:, t])
         return Parse(log_prob, depth, stack, ended, error, position)
 
     def completable(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
