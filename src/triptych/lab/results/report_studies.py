@@ -22,7 +22,7 @@ from triptych.studies.api.figures import Figure, Heatmap, Panel
 MOST_ROWS = 8  # of a study, shown in the report; the store has them all
 MOST_COLUMNS = 20
 MOST_UNITS = 12
-MOST_NUMBERS = 40  # of a figure, in the table beneath it
+MOST_NUMBERS = 20  # of a figure, in the table beneath it
 
 CHAPTERS = {
     "tuning": "Head and prompt tuning",
@@ -101,6 +101,7 @@ def study_view(
     units = Counter(unit.status for unit in run.units)
     of_study = [other for other in runs if other.study == run.study]
     taken = {other.scale for other in of_study if not other.shipped}
+    larger = _larger_drawn(run, of_study)
     return {
         "anchor": anchor,
         "name": run.study,
@@ -133,8 +134,11 @@ def study_view(
             + ["your own"] * run.own
         ).lower(),
         "figures": [
-            draw(figure, f"f{number}-{i}") for i, figure in enumerate(run.figures) if i not in shown
+            draw(figure, f"f{number}-{i}")
+            for i, figure in enumerate(run.figures)
+            if i not in shown and not larger
         ],
+        "drawn_at": larger,
         "shown": [(shown[i], run.figures[i]) for i in sorted(shown)],
         "settings": _settings(run),
         "larger": [] if run.shipped else [name for name in run.larger if name not in taken],
@@ -143,6 +147,19 @@ def study_view(
         "rows": _row_table(run.rows),
         "row_count": len(run.rows),
     }
+
+
+def _larger_drawn(run: StudyRun, of_study: Sequence[StudyRun]) -> str:
+    """The larger scale whose figures the page has; "" where most of its units are still to do.
+
+    A page with every figure at every scale is too long to read and to send.
+    """
+    done = {
+        other.scale
+        for other in of_study
+        if other.figures and 2 * sum(u.status == "done" for u in other.units) > len(other.units)
+    }
+    return next((scale for scale in reversed(run.larger) if scale in done), "")
 
 
 def _failures(units: Sequence[UnitRecord]) -> list[tuple[str, list[str]]]:
