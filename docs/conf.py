@@ -35,8 +35,8 @@ autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
 add_module_names = False
-# two modules may have one name; pages start at other levels; there may be no page without a place
-suppress_warnings = ["ref.python", "myst.header", "toc.empty_glob"]
+# two modules may have one name, and pages may start at other levels
+suppress_warnings = ["ref.python", "myst.header"]
 
 
 def setup(app):
