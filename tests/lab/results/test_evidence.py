@@ -491,7 +491,7 @@ def test_the_report_has_a_section_for_shipped_evidence(file, shown, tmp_path):
     run_toy(tmp_path / "here", units="3")
     with Store.read(tmp_path / "here") as store:
         page = page_of(tmp_path / "report.html", store)
-    sections = re.findall(r'<section class="study[^"]*" id="([^"]+)"', page)
+    sections = re.findall(r'<details class="study[^"]*" id="([^"]+)"', page)
     assert sections == ["study-toy-plain-laptop", "study-toy-plain-laptop-shipped"]
     shipped = page.partition('id="study-toy-plain-laptop-shipped"')[2]
     assert "<code>toy.plain.laptop.json</code>, from a run on cpu" in shipped
