@@ -103,6 +103,7 @@ def page_of(path: Path, store: Store | None = None) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", COMMITTED or [NONE_YET], ids=lambda path: path and path.name)
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_what_is_committed_is_judged_again(path):
     found = evidence.load(path)
     assert path.name == evidence.file_name(found.study, found.scale)
@@ -120,6 +121,7 @@ def test_what_is_committed_is_judged_again(path):
         assert to_svg(draw(rows)).startswith("<svg")
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_what_is_committed_is_shown_without_problems():
     runs, problems = results.shipped_runs(evidence.folder())
     assert not problems
