@@ -11,7 +11,8 @@ with self-attention a, positional attention p, cross-attention c to the source s
 feed-forward f. Positional attention has positions as queries and keys and states as values:
 it mixes by place alone [Gu et al., 2018]. It can be left out.
 
-One embedding serves source, target and output; its vectors enter √width times as large. A length predictor reads the mean source state.
+One embedding serves source, target and output; its vectors enter √width times as large. A length
+predictor reads the mean source state.
 
 Notation
 --------
