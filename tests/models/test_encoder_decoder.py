@@ -151,6 +151,14 @@ def test_weights_depend_on_the_seed_alone() -> None:
     assert math.isclose(scale, 16**-0.5, rel_tol=0.2)
 
 
+def test_inputs_have_entries_of_size_one() -> None:
+    """Embedding plus position: two tables of variance 1/width, times √width: variance 2."""
+    net, seen = small(causal=False), []
+    net.drop.register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    net.encode(torch.arange(9)[None], torch.tensor([9]))
+    assert seen[0].var().item() == pytest.approx(2.0, rel=0.4)
+
+
 def test_what_cannot_be_done_is_said() -> None:
     net = small(causal=False)
     encoded = net.encode(SOURCE, LENGTHS)

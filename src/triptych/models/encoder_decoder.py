@@ -11,7 +11,8 @@ with self-attention a, positional attention p, cross-attention c to the source s
 feed-forward f. Positional attention has positions as queries and keys and states as values:
 it mixes by place alone [Gu et al., 2018]. It can be left out.
 
-One embedding serves source, target and output. A length predictor reads the mean source state.
+One embedding serves source, target and output; its vectors enter √width times as large. A length
+predictor reads the mean source state.
 
 Notation
 --------
@@ -225,6 +226,9 @@ class EncoderDecoder(nn.Module):
             raise UserError(f"shape is a {type(shape).__name__}; it must be a PairShape")
         seed, device = as_seed(seed), as_device(device)
         self.shape = shape
+        # Inputs have entries of size 1. Smaller ones are drowned by what the first layers add, and
+        # a parallel decoder, which knows a position by its vector alone, learns many times slower.
+        self.scale = math.sqrt(shape.width)
         with torch.device("meta"):  # torch's own initialisation would use the global seed
             self.embedding = nn.Embedding(shape.vocab_size, shape.width)
             self.source_position = nn.Embedding(shape.length, shape.width)
@@ -275,7 +279,7 @@ class EncoderDecoder(nn.Module):
         self._check_room(source.shape[1])
         shown = torch.arange(source.shape[1], device=source.device) < lengths[:, None]
         positions = self.source_position.weight[: source.shape[1]]
-        x = self.drop(self.embedding(source) + positions)
+        x = self.drop(self.scale * (self.embedding(source) + positions))
         for layer in self.encoder:
             x = layer(x, shown[:, None, None])
         states = self.encoder_norm(x)
@@ -357,7 +361,7 @@ class EncoderDecoder(nn.Module):
         source = encoded.shown[:, None, None]
         # The positions of everything that may be attended to, for the positional attention.
         seen = positions if start == 0 else self.target_position.weight[: start + t]
-        x = self.drop(self.embedding(tokens) + positions)
+        x = self.drop(self.scale * (self.embedding(tokens) + positions))
         patterns: list[Tensor] = []
         for number, layer in enumerate(self._layers()):
             own, read = layer.own, layer.own_norm(x)
