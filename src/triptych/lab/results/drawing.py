@@ -264,7 +264,11 @@ def _scale(axes: Axes, panel: Panel, low: float, high: float) -> None:
             steps = (1.0, 2.0, 5.0) if ratio < 50 else (1.0,)
             axis.set_major_locator(LogLocator(subs=steps, numticks=7))
         else:
-            axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
+            whole = axis is axes.xaxis and all(
+                float(v).is_integer() for series in panel.series for v in series.x
+            )
+            steps = [1, 2, 5, 10] if whole else [1, 2, 2.5, 5, 10]
+            axis.set_major_locator(MaxNLocator(6, integer=whole, steps=steps))
         axis.set_major_formatter(FuncFormatter(_tick))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
