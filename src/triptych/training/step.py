@@ -199,9 +199,9 @@ class Descent:
         self.optimiser.step()
         if self.working is not None:
             with torch.no_grad():
-                torch._foreach_copy_(self.working, parameters)
+                _copy_all(self.working, parameters)
                 if self.average is not None:
-                    torch._foreach_lerp_(self.average, parameters, 1 - recipe.ema)
+                    _average_all(self.average, parameters, 1 - recipe.ema)
         elif self.average is not None:
             for mean, parameter in zip(self.average, parameters, strict=True):
                 mean.lerp_(parameter.detach(), 1 - recipe.ema)
@@ -215,7 +215,7 @@ class Descent:
             if copy.grad is not None
         ]
         gradients = [torch.empty_like(parameter) for parameter, _ in pairs]
-        torch._foreach_copy_(gradients, [gradient for _, gradient in pairs])
+        _copy_all(gradients, [gradient for _, gradient in pairs])
         for (parameter, _), gradient in zip(pairs, gradients, strict=True):
             parameter.grad = gradient
 
@@ -274,6 +274,13 @@ def descend(
         if after is not None:
             after(step + 1)
     descent.settle(last)
+
+
+# Many tensors by one kernel each; torch has these without types.
+_copy_all: Callable[[Sequence[Tensor], Sequence[Tensor]], None] = getattr(torch, "_foreach_copy_")  # noqa: B009
+_average_all: Callable[[Sequence[Tensor], Sequence[Tensor], float], None] = getattr(  # noqa: B009
+    torch, "_foreach_lerp_"
+)
 
 
 def _clip_each(parameters: Sequence[nn.Parameter], largest: float) -> None:
