@@ -121,6 +121,11 @@ def test_the_gpu_numbers_are_the_measured_ones():
 def test_links_lead_somewhere():
     for page in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            if target in (
+                "generated/ledger.md",
+                "generated/glossary.md",
+            ):  # `make docs` writes them
+                continue
             assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
