@@ -5,7 +5,8 @@ A folder has a file for every set and language, a sentence a line, compressed or
     train.en  train.de  val.en  val.de  test_2016_flickr.en ...
 
 `multi30k` is such a folder in the cache of `triptych fetch`. If it has a folder `translations`,
-what a machine with a GPU has translated (device/translate.py) is scored in place of training here.
+what a machine with a GPU has translated (tools/translate_on_gpu.py) is scored in place of training
+here.
 """
 
 import json
@@ -85,7 +86,7 @@ def _vocabulary(path: Path) -> Vocabulary | None:
 
 
 def ready_phases(folder: Path | None, direction: str, seed: int) -> list[Found] | None:
-    """What was translated elsewhere: the lines that device/translate.py wrote; None without."""
+    """What was translated elsewhere: the lines that tools/translate_on_gpu.py wrote; None without."""
     return _records(folder, f"{direction}-{seed}.jsonl")
 
 

@@ -1,0 +1,356 @@
+"""Translation on a machine with a GPU: trains, translates and times; scores are made elsewhere.
+
+    python tools/translate_on_gpu.py prepare --pairs FOLDER --out DATA.npz --vocabulary 8000
+    python tools/translate_on_gpu.py all --data DATA.npz --out FOLDER --seconds 670
+    python tools/translate_on_gpu.py pipeline --data DATA.npz --out FOLDER --direction en-de
+    python tools/translate_on_gpu.py latency --data DATA.npz --out FOLDER --direction en-de
+
+`all` starts the pipelines of both directions and two seeds side by side, then the latencies. Each
+writes a line of JSON after every phase, so nothing is lost when the machine is. `prepare` runs
+where the text is: it learns the vocabulary and writes the numbers.
+"""
+
+import argparse
+import gzip
+import json
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from triptych.models.encoder_decoder import EncoderDecoder, PairShape
+from triptych.studies.refinement.real_translation.pipeline import (
+    Pairs,
+    Pipeline,
+    Plan,
+    latencies,
+)
+from triptych.studies.refinement.shared.translating import Refinement
+
+DIRECTIONS = ("en-de", "de-en")
+SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr")
+PART = 15_000_000  # bytes of one part of the weights, which go back in parts
+
+
+def log(*words: object) -> None:
+    print(time.strftime("%H:%M:%S"), *words, flush=True)
+
+
+def load(path: Path) -> Pairs:
+    with np.load(path, allow_pickle=False) as arrays:
+        return Pairs.from_arrays({name: arrays[name] for name in arrays.files})
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    changes = json.loads(options.plan)
+    tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+    return replace(Plan(), **tuples)
+
+
+def write_line(path: Path, record: dict[str, object]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(record, separators=(",", ":")) + "\n")
+        file.flush()
+
+
+# ------------------------------------------------------------------ one pipeline
+
+
+def pipeline(options: argparse.Namespace) -> None:
+    source, target = options.direction.split("-")
+    name = f"{options.direction}-{options.seed}"
+    folder = Path(options.out)
+    torch.backends.cuda.matmul.allow_tf32 = True
+    plan, device = plan_of(options), options.device
+    began = time.time()
+    work = Pipeline(
+        load(Path(options.data)),
+        source,
+        target,
+        options.seed,
+        plan,
+        device=device,
+        recorded=not options.eager,
+        other=load(other)
+        if (other := Path(options.data).with_name("other.npz")).exists()
+        else None,
+        say=lambda text: log(name, text),
+    )
+    log(name, "pairs:", len(work.sources))
+    about = {"plan": vars_of(plan), "device": describe(device), "torch": torch.__version__}
+    head = {"phase": "begin", "direction": options.direction, "seed": options.seed}
+    write_line(folder / f"{name}.jsonl", head | about | {"pairs": len(work.sources)})
+    for phase, run in work.phases():
+        left = options.deadline - time.time()
+        if left < 5 or (phase.startswith("ablation") and left < options.ablation_needs):
+            log(name, phase, f"left out: {left:.0f} s are left")
+            write_line(folder / f"{name}.jsonl", {"phase": phase, "left_out": True})
+            continue
+        started = time.time()
+        try:
+            try:
+                found = run()
+            except RuntimeError as error:
+                if not work.recorded:
+                    raise
+                log(name, phase, "again without recording:", repr(error)[:500])
+                work.recorded = False
+                found = run()
+        except Exception as error:
+            log(name, phase, "FAILED", repr(error)[:500])
+            write_line(folder / f"{name}.jsonl", {"phase": phase, "failed": repr(error)[:2000]})
+            if phase in ("teacher", "distil", "student", "padir"):
+                raise
+            continue
+        record = {"phase": phase, "seconds": time.time() - started, "found": found}
+        write_line(folder / f"{name}.jsonl", record)
+        log(name, phase, f"done in {time.time() - started:.0f} s, {time.time() - began:.0f} in all")
+        if phase in ("student", "padir"):
+            keep(folder / f"weights-{name}-{phase}.pt.npz", work.nets[phase])
+
+
+def vars_of(plan: Plan) -> dict[str, object]:
+    return {name: getattr(plan, name) for name in plan.__dataclass_fields__}
+
+
+def describe(device: str) -> str:
+    if device.startswith("cuda"):
+        return torch.cuda.get_device_name()
+    return f"cpu, {torch.get_num_threads()} threads"
+
+
+def keep(path: Path, net: EncoderDecoder) -> None:
+    """The weights as float16 arrays, and the shape."""
+    shape = {k: v for k, v in vars(net.shape).items() if k != "_"}
+    arrays = {name: p.detach().cpu().half().numpy() for name, p in net.state_dict().items()}
+    temporary = path.with_name(f"new-{path.name}")
+    np.savez(temporary, shape=np.array(json.dumps(shape)), **arrays)
+    temporary.replace(path)
+
+
+def kept(path: Path, device: str) -> EncoderDecoder:
+    with np.load(path, allow_pickle=False) as arrays:
+        shape = PairShape(**json.loads(str(arrays["shape"])))
+        net = EncoderDecoder(shape, seed=0)
+        names = [name for name in arrays.files if name != "shape"]
+        net.load_state_dict({name: torch.tensor(arrays[name]).float() for name in names})
+    return net.to(device).eval()
+
+
+# ------------------------------------------------------------------ latency
+
+
+def latency(options: argparse.Namespace) -> None:
+    source = options.direction.split("-")[0]
+    folder, device = Path(options.out), options.device
+    if device == "cpu":
+        torch.set_num_threads(options.threads)
+    sources = [s[:48] for s in load(Path(options.data)).sides[f"test_2016_flickr.{source}"]]
+    systems: list[tuple[str, str, Refinement | int]] = [
+        ("padir", "T=4", Refinement(4)),
+        ("student", "beam 1", 1),
+        ("padir", "T=10", Refinement(10)),
+        ("student", "beam 5", 5),
+    ]
+    for model, how, setting in systems:
+        path = folder / f"weights-{options.direction}-{options.seed}-{model}.pt.npz"
+        found = latencies(kept(path, device), sources, setting, 0, limit=options.limit)
+        record = {
+            "phase": "latency",
+            "direction": options.direction,
+            "seed": options.seed,
+            "device": describe(device),
+            "model": model,
+            "how": how,
+            **found,
+        }
+        write_line(folder / f"latency-{options.direction}-{device}.jsonl", record)
+        middle = sorted(found["seconds"])[len(found["seconds"]) // 2]
+        log("latency", options.direction, device, model, how, f"{1000 * middle:.1f} ms,")
+
+
+# ------------------------------------------------------------------ everything
+
+
+def probe(options: argparse.Namespace) -> None:
+    """A few steps of a small network, to see whether steps can be recorded here."""
+    words = list(range(5, 60))
+    sources = [[words[(i * 7 + j) % 55] for j in range(3 + i % 8)] for i in range(400)]
+    sides = {f"{name}.{side}": sources for name in SETS for side in ("en", "de")}
+    plan = replace(
+        Plan(), width=64, layers=2, feedforward=128, tokens=512, widths=(6, 10), warmup=5
+    )
+    plan = replace(plan, padir=(60, 60.0), teacher=(60, 60.0))
+    work = Pipeline(Pairs(60, sides), "en", "de", 0, plan, device=options.device, recorded=True)
+    causal = work._train("teacher", sources, sources, plan.teacher)[1]
+    from triptych.training.translation import Corruption
+
+    parallel = work._train("padir", sources, sources, plan.padir, corruption=Corruption())[1]
+    good = causal.recorded and parallel.recorded
+    falls = parallel.losses[-1] < parallel.losses[0] and causal.losses[-1] < causal.losses[0]
+    log("probe:", "recorded" if good and falls else "eager", causal.why_not, parallel.why_not)
+
+
+def start_mps() -> dict[str, str]:
+    """Kernels of several processes at once; without it they take turns."""
+    environment = dict(os.environ)
+    control = shutil.which("nvidia-cuda-mps-control")
+    if control is None:
+        return environment
+    environment["CUDA_MPS_PIPE_DIRECTORY"] = "/tmp/translate-mps"
+    environment["CUDA_MPS_LOG_DIRECTORY"] = "/tmp/translate-mps-log"
+    for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+        Path(environment[name]).mkdir(parents=True, exist_ok=True)
+    done = subprocess.run([control, "-d"], env=environment, capture_output=True, text=True)
+    log("mps:", done.returncode, done.stdout.strip(), done.stderr.strip())
+    return environment if done.returncode == 0 else dict(os.environ)
+
+
+def run_probe(options: argparse.Namespace, environment: dict[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            [sys.executable, __file__, "probe", "--device", options.device],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=90,
+        )
+    except subprocess.TimeoutExpired:
+        return "failed"
+    log("probe says:", done.stdout.strip()[-300:], done.stderr.strip()[-600:])
+    if done.returncode != 0:
+        return "failed"
+    return "recorded" if "probe: recorded" in done.stdout else "eager"
+
+
+def everything(options: argparse.Namespace) -> None:
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    environment = start_mps() if options.device == "cuda" and not options.no_mps else os.environ
+    environment = dict(environment) | {"OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "1"}
+    mode = "eager" if options.eager else run_probe(options, environment)
+    if mode == "failed" and "CUDA_MPS_PIPE_DIRECTORY" in environment:
+        log("without mps")
+        for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
+            environment.pop(name, None)
+        mode = run_probe(options, environment)
+    if mode == "failed":
+        mode = "eager"
+    deadline = began + options.seconds
+    log("mode:", mode)
+    shared = ["--data", options.data, "--out", options.out, "--device", options.device]
+    shared_work = [*shared, "--plan", options.plan, "--deadline", str(deadline)]
+    shared_work += ["--ablation-needs", str(options.ablation_needs)]
+    if mode == "eager":
+        shared_work.append("--eager")
+    me = [sys.executable, __file__]
+    work = []
+    for seed in range(options.seeds):
+        for direction in options.directions.split(","):
+            own = ["--direction", direction, "--seed", str(seed)]
+            work.append(subprocess.Popen([*me, "pipeline", *own, *shared_work], env=environment))
+    for process in work:
+        try:
+            process.wait(timeout=max(1.0, deadline + 25 - time.time()))
+        except subprocess.TimeoutExpired:
+            log("a pipeline is stopped at its deadline")
+            process.terminate()
+    log(f"pipelines over after {time.time() - began:.0f} s")
+    timing = []
+    for direction in options.directions.split(","):
+        for device in dict.fromkeys((options.device, "cpu")):
+            command = [*me, "latency", "--direction", direction, "--seed", "0"]
+            command += ["--data", options.data, "--out", options.out, "--device", device]
+            command += ["--limit", str(options.limit), "--threads", "3"]
+            timing.append(subprocess.Popen(command, env=environment))
+    for process in timing:
+        process.wait()
+    collect(folder, options)
+    (folder / "DONE").write_text("done\n")
+    log(f"DONE after {time.time() - began:.0f} s")
+
+
+def collect(folder: Path, options: argparse.Namespace) -> None:
+    """Eight files that travel: four results, the latencies, and weights in three parts."""
+    back = folder / "back"
+    back.mkdir(exist_ok=True)
+    for path in folder.glob("*-*-[0-9].jsonl"):
+        shutil.copy(path, back / path.name)
+    lines = [path.read_text() for path in sorted(folder.glob("latency-*.jsonl"))]
+    (back / "latency.jsonl").write_text("".join(lines))
+    direction = options.directions.split(",")[0]
+    paths = [folder / f"weights-{direction}-0-{name}.pt.npz" for name in ("student", "padir")]
+    if all(path.exists() for path in paths):
+        data = b"".join(len(p.read_bytes()).to_bytes(8, "big") + p.read_bytes() for p in paths)
+        for number, first in enumerate(range(0, len(data), PART)):
+            (back / f"weights-{direction}.part{number}").write_bytes(data[first : first + PART])
+
+
+def prepare(options: argparse.Namespace) -> None:
+    from triptych.models.vocabulary import Vocabulary
+
+    def lines(name: str, language: str) -> list[str]:
+        path = Path(options.pairs) / f"{name}.{language}.gz"
+        return gzip.open(path, "rt", encoding="utf-8").read().splitlines()
+
+    texts = {f"{name}.{side}": lines(name, side) for name in SETS for side in ("en", "de")}
+    folder = Path(options.out).parent
+    folder.mkdir(parents=True, exist_ok=True)
+    learned = {"": [*texts["train.en"], *texts["train.de"]]}
+    if options.other:  # text of another kind, for a vocabulary that is not the pairs' own
+        with lzma.open(options.other, "rt", encoding="utf-8") as file:
+            rows = [line.rstrip("\n").split("\t")[:2] for line in file]
+        learned["other"] = [text for row in rows[:: max(1, len(rows) // 60_000)] for text in row]
+    for name, lines_ in learned.items():
+        vocabulary = Vocabulary.learn(lines_, options.vocabulary)
+        vocabulary.save(folder / f"vocabulary{'-' if name else ''}{name}.json")
+        sides = {side: vocabulary.encode(text) for side, text in texts.items()}
+        out = folder / "other.npz" if name else Path(options.out)
+        np.savez_compressed(out, **Pairs(vocabulary.size, sides).as_arrays())
+        log(out, out.stat().st_size, "bytes", vocabulary.size, "pieces")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument(
+        "what", choices=("all", "pipeline", "latency", "prepare", "probe", "collect")
+    )
+    parser.add_argument("--data", default="device-data/multi30k.npz")
+    parser.add_argument("--out", default="/tmp/translate")
+    parser.add_argument("--pairs")
+    parser.add_argument("--other")
+    parser.add_argument("--vocabulary", type=int, default=8000)
+    parser.add_argument("--direction", default="en-de")
+    parser.add_argument("--directions", default=",".join(DIRECTIONS))
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--plan", default="{}")
+    parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--no-mps", action="store_true")
+    parser.add_argument("--seconds", type=float, default=700.0)
+    parser.add_argument("--deadline", type=float, default=float("inf"))
+    parser.add_argument("--ablation-needs", type=float, default=46.0)
+    parser.add_argument("--limit", type=float, default=14.0)
+    parser.add_argument("--threads", type=int, default=3)
+    options = parser.parse_args()
+    {
+        "all": everything,
+        "pipeline": pipeline,
+        "latency": latency,
+        "prepare": prepare,
+        "probe": probe,
+        "collect": lambda given: collect(Path(given.out), given),
+    }[options.what](options)
+
+
+if __name__ == "__main__":
+    main()
