@@ -86,7 +86,7 @@ def _vocabulary(path: Path) -> Vocabulary | None:
 
 
 def ready_phases(folder: Path | None, direction: str, seed: int) -> list[Found] | None:
-    """What was translated elsewhere: the lines that tools/translate_on_gpu.py wrote; None without."""
+    """What another machine translated, as tools/translate_on_gpu.py wrote it; None without."""
     return _records(folder, f"{direction}-{seed}.jsonl")
 
 
