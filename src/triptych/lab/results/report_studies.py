@@ -22,7 +22,7 @@ from triptych.studies.api.figures import Figure, Heatmap, Panel
 MOST_ROWS = 8  # of a study, shown in the report; the store has them all
 MOST_COLUMNS = 20
 MOST_UNITS = 12
-MOST_NUMBERS = 20  # of a figure, in the table beneath it
+MOST_NUMBERS = 12  # of a figure, in the table beneath it
 
 CHAPTERS = {
     "tuning": "Head and prompt tuning",
