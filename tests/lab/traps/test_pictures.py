@@ -2,7 +2,12 @@
 
 import pytest
 
-from triptych.lab.traps.pictures import different_patterns, forgetting, on_white, same_attention
+from triptych.lab.traps.pictures import (
+    different_patterns,
+    forgetting,
+    same_attention,
+    write_pictures,
+)
 
 
 def test_patterns_are_laws_on_the_past():
@@ -32,9 +37,11 @@ def test_only_the_balanced_network_remembers():
     assert max(exact) == 0.0
 
 
-def test_a_white_ground_by_hand():
-    svg = '<svg width="100%" viewBox="0 0 100.0 50.0"><title>t</title><g/></svg>'
-    assert on_white(svg) == (
-        '<svg width="116" viewBox="-8 -8 116.0 66.0"><title>t</title>'
-        '<rect x="-8" y="-8" width="100%" height="100%" fill="#ffffff"/><g/></svg>'
-    )
+def test_pictures_are_written_on_white(tmp_path):
+    files = write_pictures(tmp_path / "new")
+    assert [file.name for file in files] == [
+        "trap-different-patterns.svg",
+        "trap-same-attention.svg",
+        "trap-forgetting.svg",
+    ]
+    assert all("#ffffff" in file.read_text() for file in files)

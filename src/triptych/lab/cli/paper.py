@@ -30,11 +30,11 @@ def paper(
     workers: Workers = None,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
-    """Run what fits into so many minutes of one GPU, most decisive first.
+    """Run what fits into so many minutes of one GPU.
 
-    Results that have no verdict at paper scale come first. Rows that are stored in the run folder
-    or came with Triptych are not made again, so the same command goes on where the last one
-    stopped. Studies that a GPU does not help run on the cores of this machine.
+    The most decisive come first: results that have no verdict at paper scale. Rows that are stored
+    in the run folder or came with Triptych are not made again, so the same command goes on where
+    the last one stopped. Studies that a GPU does not help run on the cores of this machine.
 
     Example: triptych paper --minutes 60 --plan
     """

@@ -1,6 +1,5 @@
 """Pictures of what the trap is made of, as figures."""
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.validation import UserError
-from triptych.lab.results.plots import to_svg
+from triptych.lab.results.figure_files import write_figure
 from triptych.lab.traps.explicit import RATIO, Design, Look, Maker, head_scores
 from triptych.lab.traps.truth import LENGTH, Q, Sentences, measure
 from triptych.models.constructions.balanced import balanced
@@ -20,7 +19,6 @@ TYPES, MAX_DEPTH = 2, 3
 WORD = "[[[]]]((()))"
 PAIRS_INSERTED = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000)
 TESTED, TEST_SEED = 40, 10_000
-MARGIN = 8
 
 
 def figures() -> list[Figure]:
@@ -34,24 +32,12 @@ def write_pictures(folder: Path) -> list[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         written = []
         for figure in figures():
-            place = folder / f"{figure.name}.svg"
-            place.write_text(on_white(to_svg(figure, prefix=figure.name)), "utf-8")
-            written.append(place)
+            written += write_figure(
+                figure, folder / figure.name, formats=("svg",), themes=("light",)
+            )
     except OSError as error:
         raise UserError(f"{str(folder)!r} cannot be written to: {error.strerror}") from error
     return written
-
-
-def on_white(svg: str) -> str:
-    """The same drawing at its own size, with a white rectangle under it and a margin."""
-    box = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', svg)
-    assert box is not None
-    width, height = (float(size) + 2 * MARGIN for size in box.groups())
-    view = f'viewBox="-{MARGIN} -{MARGIN} {width:.1f} {height:.1f}"'
-    svg = svg.replace(box[0], view, 1).replace('width="100%"', f'width="{width:.0f}"', 1)
-    end = svg.index("</title>") + len("</title>")
-    ground = f'<rect x="-{MARGIN}" y="-{MARGIN}" width="100%" height="100%" fill="#ffffff"/>'
-    return svg[:end] + ground + svg[end:]
 
 
 def different_patterns() -> Figure:

@@ -103,7 +103,7 @@ STUDY = Study(
             batch=8,
             learning_rate=1e-2,
         ),
-        Scale.LAPTOP: CodeCases(),
+        Scale.LAPTOP: CodeCases(repeats=2),
         Scale.PAPER: CodeCases(
             model=PRETRAINED,
             seeds=1,
