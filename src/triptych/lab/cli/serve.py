@@ -34,11 +34,12 @@ def serve(
         warn(f"there are no results in {out} yet; the page follows a run as soon as it starts")
     else:
         Store.read(out).close()  # says what is wrong with another folder
-    with Server(Site(out), port) as server:
-        typer.echo(f"Open {server.address}\nCtrl-C stops it.")
-        if show:
-            typer.launch(server.address)
-        try:
+    try:
+        with Server(Site(out), port) as server:
+            typer.echo(f"Open {server.address}")
+            typer.echo("Ctrl-C stops it.")
+            if show:
+                typer.launch(server.address)
             server.serve_forever()
-        except KeyboardInterrupt:
-            typer.echo("Stopped.")
+    except KeyboardInterrupt:
+        typer.echo("Stopped.")

@@ -72,7 +72,7 @@ class _Request(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = _READ_SECONDS
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._send(self._answer())
 
     def _answer(self) -> Answer:
