@@ -34,12 +34,9 @@ def serve(
         warn(f"there are no results in {out} yet; the page follows a run as soon as it starts")
     else:
         Store.read(out).close()  # says what is wrong with another folder
-    try:
-        with Server(Site(out), port) as server:
-            typer.echo(f"Open {server.address}")
-            typer.echo("Ctrl-C stops it.")
-            if show:
-                typer.launch(server.address)
-            server.serve_forever()
-    except KeyboardInterrupt:
-        typer.echo("Stopped.")
+    with Server(Site(out), port) as server:
+        typer.echo(f"Open {server.address}")
+        typer.echo("Ctrl-C stops it.")
+        if show:
+            typer.launch(server.address)
+        server.serve_forever()  # Ctrl-C ends the program at once: there is nothing to put in order

@@ -299,9 +299,11 @@ class Store:
             StudyProgress(
                 study,
                 Scale(scale),
-                *(by_status.get(status, (0, None))[0] for status in ("done", "failed", "pending")),
-                texts.get((study, scale), []),
-                max((last for _, last in by_status.values() if last), default=None),
+                done=by_status.get("done", (0, None))[0],
+                failed=by_status.get("failed", (0, None))[0],
+                pending=by_status.get("pending", (0, None))[0],
+                running=texts.get((study, scale), []),
+                finished_at=max((last for _, last in by_status.values() if last), default=None),
             )
             for (study, scale), by_status in found.items()
         ]
