@@ -178,6 +178,7 @@ def test_the_live_page_follows_a_store_that_grows(server, tmp_path, monkeypatch)
 
 def test_a_study_is_judged_again_only_when_units_have_ended(tmp_path, monkeypatch):
     judged = []
+    monkeypatch.setattr(live, "find_studies", lambda: {STUDY.name: STUDY})
     monkeypatch.setattr(live, "judge_study", lambda *given: judged.append(given) or {})
     settings, units = planned(STUDY, Scale.SMOKE)
     watched = live.Live(tmp_path)

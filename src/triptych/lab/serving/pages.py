@@ -46,6 +46,7 @@ def render(path: str, folder: Path) -> str:
         pages=PAGES,
         folder=str(folder),
         style=Markup(look),
+        dark=Markup(_text("results", "dark.css")),
         script=Markup(script),
         limits=_limits(),
     )
