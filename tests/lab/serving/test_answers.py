@@ -77,6 +77,7 @@ def test_one_wrong_value_by_hand():
 def test_with_an_error_a_walk_wins():
     found = verifier_error.answer(ERROR | {"length": 6, "error": 1.0})
     assert found["winner"].startswith("VGB")
+    assert found["winner"] != verifier_error.LIMIT, "which no walk of finite length returns"
     last = {name: values[-1] for name, values in found["distances"].items()}
     assert last["tokenwise rejection"] > 0.1 > last[found["winner"]]
 
