@@ -21,6 +21,7 @@ COMMANDS = (
     "claims",
     "rows",
     "report",
+    "serve",
     "figures",
     "export",
     "import",

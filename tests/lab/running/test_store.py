@@ -73,6 +73,22 @@ def test_a_unit_goes_from_pending_over_running_to_done(store):
     assert store.studies() == [(STUDY, SCALE)]
 
 
+def test_progress_counts_the_current_units(store):
+    assert store.progress() == []
+    first, second, third = plan(store)
+    run(store, first)
+    store.start(second, "cpu", {}, CODE)
+    (study,) = store.progress()
+    assert (study.study, study.scale, study.planned) == (STUDY, SCALE, 3)
+    assert (study.done, study.failed, study.pending, study.running) == (1, 0, 1, [str(second)])
+    assert study.finished_at == store.units(STUDY, SCALE)[0].finished_at
+    store.fail(second, "it broke", 0.5)
+    plan(store, UNITS[1:])  # the first is planned no more
+    (study,) = store.progress()
+    assert (study.done, study.failed, study.pending, study.running) == (0, 1, 1, [])
+    assert third.status == "pending"
+
+
 def test_planning_again_keeps_what_is_done(store):
     run(store, plan(store)[1])
     later = plan(store, settings=ToySettings(units=9))

@@ -25,6 +25,7 @@ from triptych.lab.cli.report import report
 from triptych.lab.cli.reproduce import reproduce
 from triptych.lab.cli.rows import rows
 from triptych.lab.cli.run import run
+from triptych.lab.cli.serve import serve
 from triptych.lab.cli.theorems import theorems
 from triptych.lab.cli.topics import topics
 from triptych.lab.cli.translate import teach, translate
@@ -67,6 +68,7 @@ app.command()(paper)
 app.command()(claims)
 app.command()(rows)
 app.command()(report)
+app.command()(serve)
 app.command()(figures)
 app.command("export")(export_units)
 app.command("import")(import_units)

@@ -135,6 +135,10 @@ def replay(
             help="Set an option of the algorithm; --quota 4 is short for --set quota=4.",
         ),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(help="A second algorithm on the same task, shown beside the first."),
+    ] = None,
     out: Annotated[Path, typer.Option(help="HTML file.")] = Path("replay.html"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -146,39 +150,72 @@ def replay(
     A refinement has the options steps, stutter and sample.
 
     Example: triptych replay backtracking --task dyck --quota 4 --stride 4
+    Example: triptych replay backtracking --against vgb --task dyck
     """
     if algorithm == "refinement":
+        if against is not None:
+            from triptych.core.validation import UserError
+
+            raise UserError("--against compares guided algorithms; a refinement has none beside it")
         _refinement(task or "orders", rows=rows, seed=seed, changes=changes or [], out=out)
         if show:
             typer.launch(str(out))
         return
     from triptych.lab.replay import demonstrations
-    from triptych.lab.replay.page import write_trace
+    from triptych.lab.replay.comparison import Side, write_comparison
+    from triptych.lab.replay.page import render_trace, write_page
 
-    chosen = demonstrations.find_algorithm(algorithm)
-    settings = chosen.settings(chosen.parse(changes or []))
+    names = [algorithm] if against is None else [algorithm, against]
+    chosen = [demonstrations.find_algorithm(name) for name in names]
     demo = demonstrations.demonstration(task or "dyck", length=length, seed=seed)
-    verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
-    result = demonstrations.generate(
-        chosen, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=settings
-    )
-    correct = demo.correct(result)
-    listed = ", ".join(
-        f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}" for key, value in settings.items()
-    )
-    about = [demo.about, told, f"Settings: {listed}." if listed else ""]
-    write_trace(
-        result,
-        out,
-        names=demo.names,
-        title=f"{chosen.title}: {demo.title}",
-        about=" ".join(filter(None, about)),
-        correct=correct,
-    )
-    typer.echo("\n".join(demonstrations.summary(demo, result, correct)))
+    sides: list[Side] = []
+    for record, own in zip(chosen, _shared_out(changes or [], chosen), strict=True):
+        settings = record.settings(record.parse(own))
+        verifier, told = demonstrations.noisy(demo, soft=record.soft, noise=noise, seed=seed)
+        result = demonstrations.generate(
+            record, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=settings
+        )
+        correct = demo.correct(result)
+        listed = ", ".join(
+            f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}" for key, value in settings.items()
+        )
+        about = [demo.about, told, f"Settings: {listed}." if listed else ""]
+        page = render_trace(
+            result,
+            names=demo.names,
+            title=f"{record.title}: {demo.title}",
+            about=" ".join(filter(None, about)),
+            correct=correct,
+        )
+        ends = zip(result.tokens, result.lengths.tolist(), strict=True)
+        texts = [demo.text(tokens[:end].tolist()) for tokens, end in ends]
+        sides.append(Side(record.title, result, texts, correct, page))
+        if against is not None:
+            typer.echo(f"{record.title}:")
+        typer.echo("\n".join(demonstrations.summary(demo, result, correct)))
+    if against is None:
+        write_page(sides[0].page, out)
+    else:
+        title = f"{' against '.join(side.title for side in sides)}: {demo.title}"
+        write_comparison(sides, out, title=title, about=demo.about)
     typer.echo(f"Open {out}")
     if show:
         typer.launch(str(out))
+
+
+def _shared_out(changes: list[str], chosen: "list[Algorithm]") -> list[list[str]]:
+    """For each algorithm the changes of its options; what no algorithm has goes to the first.
+
+    Worked value: quota=4 goes to backtracking alone, and to it and another that has a quota.
+    """
+    known = [{option.name for option in record.options} for record in chosen]
+    shared: list[list[str]] = [[] for _ in chosen]
+    for change in changes:
+        name = change.partition("=")[0].strip().replace("-", "_")
+        having = [place for place, options in enumerate(known) if name in options]
+        for place in having or [0]:  # which refuses it
+            shared[place].append(change)
+    return shared
 
 
 def _refinement(task: str, *, rows: int, seed: int, changes: list[str], out: Path) -> None:

@@ -78,6 +78,11 @@ def write_trace(
 ) -> Path:
     """Write the page of `render_trace`, whole or not at all; returns where it is."""
     page = render_trace(result, names=names, title=title, about=about, correct=correct)
+    return write_page(page, path)
+
+
+def write_page(page: str, path: Path | str) -> Path:
+    """Write a page, whole or not at all; returns where it is."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.{os.getpid()}")

@@ -357,7 +357,14 @@ def write_report_of(
     lecture
         Ids of claims: a short page of these alone.
     """
-    page = render_report(
+    write_report(path, render_report_of(results, folder=folder, lecture=lecture))
+
+
+def render_report_of(
+    results: Results, *, folder: Path | None = None, lecture: Sequence[str] = ()
+) -> str:
+    """The report as a page; the arguments are those of `write_report_of`."""
+    return render_report(
         results.published,
         results.runs,
         own=results.own,
@@ -367,4 +374,3 @@ def write_report_of(
         changes=changes(folder, results.judged),
         lecture=lecture,
     )
-    write_report(path, page)

@@ -86,6 +86,26 @@ class StoredUnit(NamedTuple):
         return unit_text(self.parameters, self.seed)
 
 
+class StudyProgress(NamedTuple):
+    """How far a study is at one scale: its current units by status, and when the last one ended.
+
+    running
+        The units that run now, as text.
+    """
+
+    study: str
+    scale: Scale
+    done: int
+    failed: int
+    pending: int
+    running: list[str]
+    finished_at: str | None
+
+    @property
+    def planned(self) -> int:
+        return self.done + self.failed + self.pending + len(self.running)
+
+
 class Store:
     """Units and rows in `folder/results.sqlite`. One process writes; any number may read."""
 
@@ -256,6 +276,37 @@ class Store:
                 "SELECT DISTINCT study, scale FROM units ORDER BY study, scale"
             ).fetchall()
         return [(study, Scale(scale)) for study, scale in found]
+
+    def progress(self) -> list[StudyProgress]:
+        """How far every study is, without reading any rows."""
+        with self._db.reading():
+            counts = self._db.execute(
+                """SELECT study, scale, status, COUNT(*), MAX(finished_at) FROM units
+                   WHERE current = 1 GROUP BY study, scale, status ORDER BY study, scale"""
+            ).fetchall()
+            running = self._db.execute(
+                """SELECT study, scale, parameters, seed FROM units
+                   WHERE current = 1 AND status = 'running' ORDER BY place, key"""
+            ).fetchall()
+        found: dict[tuple[str, str], dict[str, tuple[int, str | None]]] = {}
+        for study, scale, status, count, last in counts:
+            found.setdefault((study, scale), {})[status] = (count, last)
+        texts: dict[tuple[str, str], list[str]] = {}
+        for study, scale, parameters, seed in running:
+            fields = self._json(parameters, f"the parameters of a unit of {study}")
+            texts.setdefault((study, scale), []).append(unit_text(fields, seed))
+        return [
+            StudyProgress(
+                study,
+                Scale(scale),
+                done=by_status.get("done", (0, None))[0],
+                failed=by_status.get("failed", (0, None))[0],
+                pending=by_status.get("pending", (0, None))[0],
+                running=texts.get((study, scale), []),
+                finished_at=max((last for _, last in by_status.values() if last), default=None),
+            )
+            for (study, scale), by_status in found.items()
+        ]
 
     def units(self, study: str, scale: Scale, *, outdated: bool = False) -> list[StoredUnit]:
         """The current units in plan order; with `outdated` the ones no longer planned follow."""

@@ -1,0 +1,1 @@
+"""`triptych serve`: the report, replays and hands-on pages, on this machine alone."""

@@ -1,0 +1,119 @@
+"""What is at each path: pages, answers of the exact engine, the report, and files of the folder."""
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote
+
+from triptych.core.validation import UserError
+from triptych.lab.results.gathering import gather, render_report_of
+from triptych.lab.running.store import FILE, Store
+from triptych.lab.serving import block_gibbs, hidden_tokens, pages, replays, verifier_error
+from triptych.lab.serving.live import Live
+from triptych.lab.serving.questions import Question
+
+ANSWERS: Mapping[str, Callable[[Question], dict[str, Any]]] = {
+    "hidden-tokens": hidden_tokens.answer,
+    "blocks": block_gibbs.answer,
+    "verifier-error": verifier_error.answer,
+    "replay": replays.answer,
+}
+MAX_QUESTION = 4000  # characters
+MAX_FILE = 2**26  # bytes of a page in the run folder
+
+
+class NotFound(Exception):
+    """There is nothing at this path."""
+
+
+class Answer(NamedTuple):
+    """What is sent back.
+
+    alone
+        The page comes from a file, and may not read the other pages.
+    """
+
+    text: str
+    type: str = "text/html"
+    status: HTTPStatus = HTTPStatus.OK
+    location: str = ""
+    alone: bool = False
+
+
+class Site:
+    """The pages of a run folder, which may grow or not be there yet."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.live = Live(folder)
+        self._computing = threading.Lock()  # one question at a time: they share the cores
+        self._reporting = threading.Lock()
+        self._report: tuple[str, str] | None = None
+
+    def answer(self, path: str, query: str = "") -> Answer:
+        """What is at a path below the token."""
+        kind, _, name = path.partition("/")
+        if path == "live":
+            state = self.live.state() | {"files": sorted(self._files())}
+            return _json(state)
+        if path == "report":
+            return Answer(self._current_report())
+        if path == "replay-page":
+            with self._computing:
+                return Answer(replays.page(_question(query)))
+        if kind == "answers" and name in ANSWERS:
+            with self._computing:
+                return _json(ANSWERS[name](_question(query)))
+        if kind == "files":
+            return self._file(unquote(name))
+        if path in pages.PAGES:
+            return Answer(pages.render(path, self.folder))
+        raise NotFound(f"There is no page {path!r} here.")
+
+    def _current_report(self) -> str:
+        """The report of the rows stored now; it is made again when units have ended."""
+        with self._reporting:
+            stamp = self.live.stamp()
+            if self._report is None or self._report[0] != stamp:
+                self._report = (stamp, self._render_report())
+            return self._report[1]
+
+    def _render_report(self) -> str:
+        if not (self.folder / FILE).exists():
+            return render_report_of(gather(None))
+        with Store.read(self.folder) as store:
+            return render_report_of(gather(store), folder=self.folder)
+
+    def _files(self) -> dict[str, Path]:
+        """The HTML files that lie in the run folder itself."""
+        return {file.name: file for file in self.folder.glob("*.html") if _is_plain(file)}
+
+    def _file(self, name: str) -> Answer:
+        file = self._files().get(name)  # a name of the list, never a path
+        if file is None:
+            raise NotFound(f"There is no page {name!r} in the run folder.")
+        return Answer(file.read_text(encoding="utf-8", errors="replace"), alone=True)
+
+
+def _is_plain(file: Path) -> bool:
+    return file.is_file() and not file.is_symlink() and file.stat().st_size <= MAX_FILE
+
+
+def _question(query: str) -> Any:
+    """The JSON value of `question=...`."""
+    if len(query) > MAX_QUESTION:
+        raise UserError(f"the question has {len(query)} characters; at most {MAX_QUESTION} fit")
+    asked = parse_qs(query).get("question", [])
+    if len(asked) != 1:
+        raise UserError(f"the address has {len(asked)} questions; it needs one, question=...")
+    try:
+        return json.loads(asked[0])
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise UserError(f"the question is no JSON ({error})") from error
+
+
+def _json(content: Mapping[str, Any]) -> Answer:
+    return Answer(json.dumps(content), "application/json")
