@@ -46,7 +46,18 @@ LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "tw
 LONG |= {"head_importance", "real_translation", "who_wins"}
 
 
-@each_study
+# Ten seconds and more each; their own tests run their parts.
+SLOW = {"code_cases", "dyck_backtracking", "reaching_the_mode"}
+each_study_in_time = pytest.mark.parametrize(
+    "study",
+    [
+        pytest.param(study, id=name, marks=[pytest.mark.slow] if name in SLOW else [])
+        for name, study in STUDIES.items()
+    ],
+)
+
+
+@each_study_in_time
 def test_runs_at_smoke_scale(study, request):
     if study.name in LONG:
         request.getfixturevalue("unchecked_shapes")
