@@ -22,6 +22,7 @@ from triptych.lab.cli.app import app
 from triptych.lab.replay import demonstrations
 from triptych.lab.replay.demonstrations import TASKS, demonstration
 from triptych.lab.replay.page import render_trace, trace_data, write_trace
+from triptych.lab.results.drawing import THEMES
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets
 from triptych.structures.uniform import Uniform
@@ -278,11 +279,10 @@ def test_the_same_run_is_the_same_bytes():
 
 
 def test_the_dark_colours_are_those_of_the_report():
-    def dark(name):
-        text = files(f"triptych.lab.{name[0]}").joinpath(name[1]).read_text("utf-8")
-        return re.search(r"{% set dark %}(.*?){% endset %}", text, re.S)[1]
-
-    assert dark(("replay", "page.html.jinja")) == dark(("results", "report.html.jinja"))
+    dark = files("triptych.lab.results").joinpath("dark.css").read_text("utf-8")
+    assert dark in page()
+    for name, colour in THEMES["dark"].items():  # of the drawings
+        assert f"--{name}: {colour};" in dark
 
 
 @pytest.mark.parametrize(

@@ -76,14 +76,13 @@ from triptych.inference.guided.options import (
 from triptych.inference.guided.resampling import (
     MAX_FOLLOWED,
     Text,
-    as_they_stand,
     cloud_law,
     effective_size,
+    even_out,
+    finish,
     open_particles,
-    pick,
-    resample,
 )
-from triptych.inference.guided.result import Particles, Reason, Result
+from triptych.inference.guided.result import Particles, Result
 from triptych.inference.guided.transforms import Transform
 
 TRIES = 1000
@@ -164,21 +163,14 @@ def sample(
         step.estimate(estimates, most)
         refused.index_add_(0, cloud.owner[drawn], step.refused)
         log_weights, values = step.write(log_weights, values)
-        size = effective_size(log_weights)
+        cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, ess)
         smallest = torch.minimum(smallest, size)
-        going = torch.zeros_like(run.owner, dtype=torch.bool)
-        going[cloud.owner[open_particles(cloud, log_weights)]] = True
-        again = torch.nonzero(going & ((size < ess * n) | (ess == 1.0)))[:, 0]
-        if len(again):
-            cloud, log_weights, values = resample(cloud, again, log_weights, values)
         drawn = open_particles(cloud, log_weights)
-    log_normaliser = log_weights.logsumexp(-1) - math.log(n)
-    died = torch.isneginf(log_normaliser)
-    every = as_they_stand(cloud, log_weights)
-    pick(run, cloud, log_weights, values, died)
-    run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
+    ended = finish(run, cloud, log_weights, values)
     asked = run.costs.verifier_calls.clone()
-    return run.result(Info(died, log_normaliser, smallest, asked, refused, every))
+    return run.result(
+        Info(ended.died, ended.log_normaliser, smallest, asked, refused, ended.particles)
+    )
 
 
 ALGORITHM = Algorithm(

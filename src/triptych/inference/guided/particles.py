@@ -13,7 +13,6 @@ pairs 00, 01, 10, 11 give a 1 with 0, ⅔, ⅔, 1, so P(1) = 7/12, between ½ an
 1, 3/2, 3/2, 2, on average 3/2 = E_p[V].
 """
 
-import math
 from typing import NamedTuple
 
 import torch
@@ -43,14 +42,13 @@ from triptych.inference.guided.options import Lengths, as_copies, end_set
 from triptych.inference.guided.resampling import (
     MAX_FOLLOWED,
     Text,
-    as_they_stand,
     cloud_law,
     effective_size,
+    even_out,
+    finish,
     open_particles,
-    pick,
-    resample,
 )
-from triptych.inference.guided.result import Particles, Reason, Result
+from triptych.inference.guided.result import Particles, Result
 from triptych.inference.guided.transforms import Transform
 
 
@@ -111,22 +109,13 @@ def sample(
     cloud = branch(run, copies)
     while len(drawn):
         log_weights, values = _weigh(cloud, drawn, log_weights, values)
-        size = effective_size(log_weights)
+        cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, ess)
         smallest = torch.minimum(smallest, size)
-        going = torch.zeros_like(run.owner, dtype=torch.bool)
-        going[cloud.owner[open_particles(cloud, log_weights)]] = True
-        again = torch.nonzero(going & ((size < ess * n) | (ess == 1.0)))[:, 0]
-        if len(again):
-            cloud, log_weights, values = resample(cloud, again, log_weights, values)
         drawn = open_particles(cloud, log_weights)
         if len(drawn):
             cloud.draw(drawn)
-    log_normaliser = log_weights.logsumexp(-1) - math.log(n)
-    died = torch.isneginf(log_normaliser)
-    every = as_they_stand(cloud, log_weights)
-    pick(run, cloud, log_weights, values, died)
-    run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
-    return run.result(Info(died, log_normaliser, smallest, every))
+    ended = finish(run, cloud, log_weights, values)
+    return run.result(Info(ended.died, ended.log_normaliser, smallest, ended.particles))
 
 
 ALGORITHM = Algorithm(

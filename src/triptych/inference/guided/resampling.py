@@ -7,6 +7,7 @@ token and its next weight.
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -15,7 +16,7 @@ from torch import Tensor
 from triptych.core.logspace import log_normalise
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import path_counter
-from triptych.inference.guided.result import Particles
+from triptych.inference.guided.result import Particles, Reason
 
 Text = tuple[int, ...]
 MAX_FOLLOWED = 20
@@ -49,6 +50,51 @@ def as_they_stand(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> P
     """All particles of each row, with their weights."""
     places = cloud.every_row().reshape(log_weights.shape)
     return Particles(cloud.decoder.tokens[places], cloud.decoder.lengths[places], log_weights)
+
+
+def even_out(
+    run: Generation,
+    cloud: Generation,
+    log_weights: Float[Tensor, "batch n"],
+    values: Float[Tensor, "batch n"],
+    ess: float,
+) -> tuple[Generation, Float[Tensor, "batch n"], Float[Tensor, "batch n"], Float[Tensor, " batch"]]:
+    """Resample every row that goes on and whose effective size is below ess · n.
+
+    Cloud, weights and values after it, and the effective sizes before it. With ess = 1 every row
+    that goes on is resampled.
+    """
+    size = effective_size(log_weights)
+    going = torch.zeros_like(run.owner, dtype=torch.bool)
+    going[cloud.owner[open_particles(cloud, log_weights)]] = True
+    few = (size < ess * log_weights.shape[1]) | (ess == 1.0)
+    again = torch.nonzero(going & few)[:, 0]
+    if len(again):
+        cloud, log_weights, values = resample(cloud, again, log_weights, values)
+    return cloud, log_weights, values, size
+
+
+class Ended(NamedTuple):
+    """What is said of the particles of each row in the end; see the `Info` of an algorithm."""
+
+    died: Bool[Tensor, " batch"]
+    log_normaliser: Float[Tensor, " batch"]
+    particles: Particles
+
+
+def finish(
+    run: Generation,
+    cloud: Generation,
+    log_weights: Float[Tensor, "batch n"],
+    values: Float[Tensor, "batch n"],
+) -> Ended:
+    """Go on with one particle a row, drawn by weight; a row without weight stops at its prompt."""
+    log_normaliser = log_weights.logsumexp(-1) - math.log(log_weights.shape[1])
+    died = torch.isneginf(log_normaliser)
+    every = as_they_stand(cloud, log_weights)
+    pick(run, cloud, log_weights, values, died)
+    run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
+    return Ended(died, log_normaliser, every)
 
 
 def resample(

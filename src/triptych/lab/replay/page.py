@@ -60,6 +60,7 @@ def render_trace(
         title=title,
         about=about,
         style=Markup(_text("results", "report.css") + _text("replay", "page.css")),
+        dark=Markup(_text("results", "dark.css")),
         script=Markup(_text("replay", "page.js")),
         data=Markup(
             _embedded({"names": names and list(names)} | trace_data(result, names, correct))

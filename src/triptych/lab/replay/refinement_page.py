@@ -6,7 +6,6 @@ before the next step is struck through, with what took its place beneath. The pa
 """
 
 import html
-import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -18,6 +17,7 @@ from torch import Tensor
 from triptych.core.display import counted
 from triptych.core.validation import Numbers, UserError, as_integers
 from triptych.inference.chains.refinement import Iteration, Refined, drop_stutter, stutters
+from triptych.lab.replay.page import write_page
 
 _STYLE = """
 .refined { border-collapse: separate; border-spacing: 4px; margin: 0.6rem 0 1.6rem; }
@@ -64,10 +64,14 @@ def render_refinement(
         if headings is not None:
             pieces.append(f"<h2>{html.escape(headings[row])}</h2>")
         pieces.append(_row(refined, row, int(lengths[row]), written))
-    style = files("triptych.lab.results").joinpath("report.css").read_text("utf-8") + _STYLE
+    look = files("triptych.lab.results")
+    light, dark = (look.joinpath(f"{name}.css").read_text("utf-8") for name in ("report", "dark"))
+    style = (
+        f"{light}@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}{_STYLE}"
+    )
     told = f'<p class="lede">{html.escape(about)}</p>' if about else ""
     key = (
-        "The darker a box, the more probable its token under the refiner; the number beneath is "
+        "The stronger the colour of a box, the more probable its token; the number beneath is "
         "that probability in per cent. A frame: the token differs from the one that was read. Red: "
         "it equals its left neighbour. Struck through: it was replaced before the next step, by "
         "the token after the arrow. Pale: the row had stopped."
@@ -95,15 +99,7 @@ def write_refinement(
     page = render_refinement(
         refined, lengths, names=names, title=title, about=about, headings=headings
     )
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    return write_page(page, path)
 
 
 def lines_of(refined: Refined, lengths: Numbers, names: Sequence[str] | None = None) -> list[str]:

@@ -67,6 +67,7 @@ def render_report(
         .get_template("report.html.jinja")
         .render(
             style=Markup(_text("report.css")),
+            dark=Markup(_text("dark.css")),
             script=Markup(_text("report.js")),
             lecture=bool(lecture),
             score=report_claims.score(counted),
