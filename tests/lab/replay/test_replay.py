@@ -280,7 +280,7 @@ def test_the_same_run_is_the_same_bytes():
 
 def test_the_dark_colours_are_those_of_the_report():
     dark = files("triptych.lab.results").joinpath("dark.css").read_text("utf-8")
-    assert dark in page()
+    assert dark in render_trace(result_of(STORY))
     for name, colour in THEMES["dark"].items():  # of the drawings
         assert f"--{name}: {colour};" in dark
 
