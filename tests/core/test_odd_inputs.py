@@ -146,6 +146,8 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.resampling.as_they_stand",
         "inference.resampling.cloud_law",
         "inference.resampling.effective_size",
+        "inference.resampling.even_out",
+        "inference.resampling.finish",
         "inference.resampling.normalised",
         "inference.resampling.open_particles",
         "inference.resampling.pick",
