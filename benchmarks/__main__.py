@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import guided, hmm, lab, network, sampling, text
+from benchmarks import guided, hmm, lab, network, sampling, text, translation
 from benchmarks.table import markdown, readable
 from triptych.lab.running.environment import environment
 
@@ -29,6 +29,7 @@ PARTS = {
     "network": lambda: network.run("cpu"),
     "guided": lambda: guided.run("cpu"),
     "text": text.run,
+    "translation": translation.run,
     "lab": lab.run,
     "sampling": sampling.run,
 }

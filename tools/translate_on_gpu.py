@@ -1,13 +1,15 @@
 """Translation on a machine with a GPU: trains, translates and times; scores are made elsewhere.
 
+    python tools/translate_on_gpu.py split --other PAIRS.tsv.xz --out FOLDER
     python tools/translate_on_gpu.py prepare --pairs FOLDER --out DATA.npz --vocabulary 8000
     python tools/translate_on_gpu.py all --data DATA.npz --out FOLDER --seconds 670
     python tools/translate_on_gpu.py pipeline --data DATA.npz --out FOLDER --direction en-de
     python tools/translate_on_gpu.py latency --data DATA.npz --out FOLDER --direction en-de
 
-`all` starts the pipelines of both directions and two seeds side by side, then the latencies. Each
-writes a line of JSON after every phase, so nothing is lost when the machine is. `prepare` runs
-where the text is: it learns the vocabulary and writes the numbers.
+`split` makes aligned files of a table (source, target, origin): for the corpus `software`, which
+needs `--corpus software` in `all`. `prepare` runs where the text is: it learns the vocabulary and
+writes the numbers. `all` starts the pipelines of both directions and two seeds side by side, then
+the latencies. Each writes a line of JSON after every phase, so nothing is lost when the machine is.
 """
 
 import argparse
@@ -27,15 +29,18 @@ import torch
 
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.studies.refinement.real_translation.pipeline import (
+    SETS,
     Pairs,
     Pipeline,
     Plan,
     latencies,
 )
+from triptych.studies.refinement.real_translation.study import LARGER, RealTranslation, units
+from triptych.studies.refinement.shared.files import read_lines
+from triptych.studies.refinement.shared.splitting import AlignedPair, split_by_origin
 from triptych.studies.refinement.shared.translating import Refinement
 
 DIRECTIONS = ("en-de", "de-en")
-SETS = ("train", "val", "test_2016_flickr", "test_2017_flickr")
 PART = 15_000_000  # bytes of one part of the weights, which go back in parts
 
 
@@ -49,9 +54,11 @@ def load(path: Path) -> Pairs:
 
 
 def plan_of(options: argparse.Namespace) -> Plan:
+    """The plan of the study for this corpus, with changes."""
+    plan = next(unit for unit in units(RealTranslation()) if unit.data == options.corpus).plan()
     changes = json.loads(options.plan)
     tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
-    return replace(Plan(), **tuples)
+    return replace(plan, **tuples)
 
 
 def write_line(path: Path, record: dict[str, object]) -> None:
@@ -152,7 +159,9 @@ def latency(options: argparse.Namespace) -> None:
     folder, device = Path(options.out), options.device
     if device == "cpu":
         torch.set_num_threads(options.threads)
-    sources = [s[:48] for s in load(Path(options.data)).sides[f"test_2016_flickr.{source}"]]
+    sides = load(Path(options.data)).sides
+    name = next(name for name in ("test", "test_2016_flickr") if f"{name}.{source}" in sides)
+    sources = [s[:48] for s in sides[f"{name}.{source}"]]
     systems: list[tuple[str, str, Refinement | int]] = [
         ("padir", "T=4", Refinement(4)),
         ("student", "beam 1", 1),
@@ -183,7 +192,7 @@ def probe(options: argparse.Namespace) -> None:
     """A few steps of a small network, to see whether steps can be recorded here."""
     words = list(range(5, 60))
     sources = [[words[(i * 7 + j) % 55] for j in range(3 + i % 8)] for i in range(400)]
-    sides = {f"{name}.{side}": sources for name in SETS for side in ("en", "de")}
+    sides = {f"{name}.{side}": sources for name in ("train", *SETS) for side in ("en", "de")}
     plan = replace(
         Plan(), width=64, layers=2, feedforward=128, tokens=512, widths=(6, 10), warmup=5
     )
@@ -247,7 +256,8 @@ def everything(options: argparse.Namespace) -> None:
     deadline = began + options.seconds
     log("mode:", mode)
     shared = ["--data", options.data, "--out", options.out, "--device", options.device]
-    shared_work = [*shared, "--plan", options.plan, "--deadline", str(deadline)]
+    shared_work = [*shared, "--plan", options.plan, "--corpus", options.corpus]
+    shared_work += ["--deadline", str(deadline)]
     shared_work += ["--ablation-needs", str(options.ablation_needs)]
     if mode == "eager":
         shared_work.append("--eager")
@@ -294,14 +304,29 @@ def collect(folder: Path, options: argparse.Namespace) -> None:
             (back / f"weights-{direction}.part{number}").write_bytes(data[first : first + PART])
 
 
+def split(options: argparse.Namespace) -> None:
+    """Aligned files of train, val and test from a table of pairs with their origins."""
+    with lzma.open(options.other, "rt", encoding="utf-8") as file:
+        found = split_by_origin(AlignedPair(*line.rstrip("\n").split("\t")[:3]) for line in file)
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, pairs in found.items():
+        for side, texts in (("en", [p.source for p in pairs]), ("de", [p.target for p in pairs])):
+            with gzip.open(folder / f"{name}.{side}.gz", "wt", encoding="utf-8") as out:
+                out.write("".join(f"{text}\n" for text in texts))
+        log(name, len(pairs), "pairs of", len({pair.origin for pair in pairs}), "origins")
+
+
 def prepare(options: argparse.Namespace) -> None:
     from triptych.models.vocabulary import Vocabulary
 
-    def lines(name: str, language: str) -> list[str]:
-        path = Path(options.pairs) / f"{name}.{language}.gz"
-        return gzip.open(path, "rt", encoding="utf-8").read().splitlines()
-
-    texts = {f"{name}.{side}": lines(name, side) for name in SETS for side in ("en", "de")}
+    pairs = Path(options.pairs)
+    names = [name for name in ("train", *SETS) if list(pairs.glob(f"{name}.en*"))]
+    texts = {
+        f"{name}.{side}": read_lines(pairs, f"{name}.{side}")
+        for name in names
+        for side in ("en", "de")
+    }
     folder = Path(options.out).parent
     folder.mkdir(parents=True, exist_ok=True)
     learned = {"": [*texts["train.en"], *texts["train.de"]]}
@@ -321,10 +346,11 @@ def prepare(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", choices=("all", "pipeline", "latency", "prepare", "probe", "collect")
+        "what", choices=("all", "pipeline", "latency", "split", "prepare", "probe", "collect")
     )
     parser.add_argument("--data", default="device-data/multi30k.npz")
     parser.add_argument("--out", default="/tmp/translate")
+    parser.add_argument("--corpus", choices=("multi30k", *LARGER), default="multi30k")
     parser.add_argument("--pairs")
     parser.add_argument("--other")
     parser.add_argument("--vocabulary", type=int, default=8000)
@@ -346,6 +372,7 @@ def main() -> None:
         "all": everything,
         "pipeline": pipeline,
         "latency": latency,
+        "split": split,
         "prepare": prepare,
         "probe": probe,
         "collect": lambda given: collect(Path(given.out), given),

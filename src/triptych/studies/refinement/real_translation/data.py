@@ -4,9 +4,10 @@ A folder has a file for every set and language, a sentence a line, compressed or
 
     train.en  train.de  val.en  val.de  test_2016_flickr.en ...
 
-`multi30k` is such a folder in the cache of `triptych fetch`. If it has a folder `translations`,
-what a machine with a GPU has translated (tools/translate_on_gpu.py) is scored in place of training
-here.
+The training and validation sets are needed, and one test set. `multi30k` is such a folder in the
+cache of `triptych fetch`; `software` is one that you make of your own pairs (`splitting`). If a
+folder has a folder `translations`, what a machine with a GPU has translated
+(tools/translate_on_gpu.py) is scored in place of training here.
 """
 
 import json
@@ -16,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from triptych.core.validation import UserError
-from triptych.models.pretrained.fetching import cache_folder
 from triptych.models.vocabulary import SPECIAL, Vocabulary
 from triptych.studies.refinement.real_translation.pipeline import SETS, Found, Pairs
 from triptych.studies.refinement.real_translation.scoring import Decode
-from triptych.studies.refinement.shared.files import read_lines
+from triptych.studies.refinement.shared.files import find_folder, read_lines
 
 TOY = "toy"
+_TOY_SETS = ("val", "test_2016_flickr", "test_2017_flickr")
 TRANSLATIONS = "translations"
 
 
@@ -45,15 +46,13 @@ def load_pairs(data: str, languages: Sequence[str], vocabulary: int) -> TextPair
     """The pairs of a name or a folder."""
     if data == TOY:
         return toy_pairs(languages)
-    folder = Path(data) if Path(data).is_dir() else cache_folder() / data
-    if not folder.is_dir():
-        raise UserError(
-            f"not run: {data} is no folder, and {folder} is not there; a folder of aligned files "
-            f"train.{languages[0]}, train.{languages[1]}, val.{languages[0]}, ... is needed"
-        )
+    try:
+        folder = find_folder(data)
+    except UserError as error:
+        raise UserError(f"not run: {error}") from error
     texts = {
         f"{name}.{language}": read_lines(folder, f"{name}.{language}")
-        for name in ("train", *SETS)
+        for name in ("train", "val", *sets_in(folder, languages))
         for language in languages
     }
     check_aligned(texts, languages)
@@ -66,6 +65,19 @@ def load_pairs(data: str, languages: Sequence[str], vocabulary: int) -> TextPair
         )
     pairs = Pairs(own.size, {side: own.encode(text) for side, text in texts.items()})
     return TextPairs(texts, pairs, own.decode, (other or own).decode, folder)
+
+
+def sets_in(folder: Path, languages: Sequence[str]) -> list[str]:
+    """The test sets that a folder has."""
+    names = [
+        name
+        for name in SETS
+        if name != "val"
+        and any((folder / f"{name}.{languages[0]}{end}").is_file() for end in ("", ".gz"))
+    ]
+    if not names:
+        raise UserError(f"{folder} has no test set; it needs test.{languages[0]}, or one of {SETS}")
+    return names
 
 
 def check_aligned(texts: dict[str, list[str]], languages: Sequence[str]) -> None:
@@ -112,7 +124,7 @@ def toy_pairs(languages: Sequence[str], *, train: int = 160, held_out: int = 12)
     Word w of the first language is "w7", of the second "v7", and the last word comes first.
     """
     first, second = languages
-    sizes = {"train": train, **dict.fromkeys(SETS, held_out)}
+    sizes = {"train": train, **dict.fromkeys(_TOY_SETS, held_out)}
     texts: dict[str, list[str]] = {}
     for number, (name, count) in enumerate(sizes.items()):
         lines = [

@@ -13,12 +13,14 @@ def quality_figure(rows: Rows[Row]) -> Figure:
     """BLEU and repeated words by the number of steps."""
     scored = [row for row in rows.of(Scored) if row.on.startswith("test")]
     panels = []
-    for direction in dict.fromkeys(row.direction for row in scored):
-        own = [row for row in scored if row.direction == direction]
+    for data, direction in dict.fromkeys((row.data, row.direction) for row in scored):
+        own = [row for row in scored if (row.data, row.direction) == (data, direction)]
         series = [_by_steps(own, "padir", "refinement"), _level(own, "beam 5", "beam search")]
         series.append(_level(own, "beam 1", "greedy"))
         series = [each for each in series if each is not None]
-        panels.append(Panel(series, "steps of refinement", "BLEU", direction, x_log=True))
+        panels.append(
+            Panel(series, "steps of refinement", "BLEU", f"{data}, {direction}", x_log=True)
+        )
     stutter = [
         each
         for each in (_repeats(scored, "padir", "refinement"), _repeats(scored, "student", "beam 5"))
@@ -29,7 +31,7 @@ def quality_figure(rows: Rows[Row]) -> Figure:
         "translation_quality",
         "BLEU and repeated words by the number of refinement steps",
         panels,
-        "Means over seeds and both test sets, from the lowest to the highest. Beam search and "
+        "Means over seeds and test sets, from the lowest to the highest. Beam search and "
         "greedy decoding have no steps and are drawn as levels.",
     )
 
@@ -60,7 +62,7 @@ def latency_figure(rows: Rows[Row]) -> Figure:
         "Time for one sentence, by the passes of the decoder",
         panels or [Panel([], "decoder passes, mean", "milliseconds")],
         "One sentence at a time, without tokenisation. A mark is the median, its line goes up to "
-        "the 99th percentile; one mark for each direction.",
+        "the 99th percentile; one mark for each corpus and direction.",
     )
 
 

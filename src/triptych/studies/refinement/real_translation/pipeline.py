@@ -36,7 +36,8 @@ from triptych.training.corpus import PairCorpus
 from triptych.training.step import Recipe
 from triptych.training.translation import Corruption, TranslationHistory, fit_translator
 
-SETS = ("val", "test_2016_flickr", "test_2017_flickr")
+SETS = ("val", "test", "test_2016_flickr", "test_2017_flickr")
+"""Sets beside the training pairs; those that a corpus has are translated."""
 STEPS = (1, 2, 4, 10)
 ABLATIONS = (
     "reference",
@@ -53,8 +54,12 @@ Found = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Sizes, steps and seconds of a run. A phase without steps is left out."""
+    """Sizes, steps and seconds of a run. A phase without steps is left out.
 
+    pairs    training pairs, at most; 0: all
+    """
+
+    pairs: int = 0
     width: int = 256
     layers: int = 4
     heads: int = 8
@@ -145,12 +150,19 @@ class Pipeline:
             for a, b in zip(*sides, strict=True)
             if min(len(a), len(b)) > 0 and max(len(a), len(b)) < self.plan.length
         ]
+        most = self.plan.pairs
+        if 0 < most < len(kept):  # evenly spread
+            kept = [kept[i * len(kept) // most] for i in range(most)]
         return [a for a, _ in kept], [b for _, b in kept]
 
     def questions(self, name: str) -> Tokens:
         """The sources of a set, cut where they are too long to read."""
         most = self.plan.length
         return [source[:most] for source in self._side(name, self.source)]
+
+    def timed(self) -> Tokens:
+        """The sources whose latency is measured: of the first test set."""
+        return self.questions(self._sets(("test", "test_2016_flickr"))[0])
 
     # ------------------------------------------------------------------ phases
 
@@ -195,7 +207,7 @@ class Pipeline:
     def train_student(self) -> Found:
         sources, targets = self.distilled_sources, self.distilled
         net, history = self._train("student", sources, targets, self.plan.student)
-        sets = tuple(name for name in SETS if f"{name}.{self.source}" in self.pairs.sides)
+        sets = self._sets()
         return {"training": _told(net, history), "outputs": self._searched(net, sets, (1, 5))}
 
     def train_padir(self) -> Found:
@@ -203,7 +215,7 @@ class Pipeline:
         net, history = self._train(
             "padir", sources, targets, self.plan.padir, corruption=Corruption()
         )
-        sets = tuple(name for name in SETS if f"{name}.{self.source}" in self.pairs.sides)
+        sets = self._sets()
         return {"training": _told(net, history), "outputs": self._refined(net, sets, STEPS)}
 
     def remasking(self) -> Found:
@@ -264,8 +276,7 @@ class Pipeline:
             corruption=corruption,
             positional=positional,
         )
-        sets = ("val", "test_2016_flickr")
-        sets = tuple(each for each in sets if f"{each}.{self.source}" in self.pairs.sides)
+        sets = self._sets(("val", "test", "test_2016_flickr"))
         return {"training": _told(net, history), "outputs": self._refined(net, sets, (1, 4, 10))}
 
     def _with_other_vocabulary(self) -> Found:
@@ -278,7 +289,7 @@ class Pipeline:
             net, history = self._train(
                 f"ablation {name}", sources, targets, budget, corruption=Corruption()
             )
-            sets = ("val", "test_2016_flickr")
+            sets = self._sets(("val", "test", "test_2016_flickr"))
             return {
                 "training": _told(net, history),
                 "outputs": self._refined(net, sets, (1, 4, 10)),
@@ -287,6 +298,10 @@ class Pipeline:
             self.pairs = own
 
     # ------------------------------------------------------------------ parts
+
+    def _sets(self, names: Sequence[str] = SETS) -> tuple[str, ...]:
+        """Those that the pairs have."""
+        return tuple(name for name in names if f"{name}.{self.source}" in self.pairs.sides)
 
     def _rng(self, purpose: str) -> TorchRng:
         number = sum(ord(letter) * 31**i for i, letter in enumerate(purpose)) % 1_000_003

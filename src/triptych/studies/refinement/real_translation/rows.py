@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Run:
     """Which pairs, which direction and which seed a row is about.
 
-    data        "multi30k", a folder, or "toy": sentences of a toy language, which decide nothing
+    data        "multi30k", which decides; "software" or a folder; "toy": a toy language
     direction   as "en-de"
     """
 

@@ -4,6 +4,18 @@ import gzip
 from pathlib import Path
 
 from triptych.core.validation import UserError
+from triptych.models.pretrained.catalogue import CATALOGUE
+from triptych.models.pretrained.fetching import cache_folder
+
+
+def find_folder(data: str | Path) -> Path:
+    """A folder, or the folder of a corpus that `triptych fetch` has brought."""
+    for folder in (Path(data), cache_folder() / data):
+        if folder.is_dir():
+            return folder
+    if str(data) in CATALOGUE:
+        raise UserError(f"{data} is not here; bring it with `triptych fetch {data}`")
+    raise UserError(f"there is no folder {data}, here or in {cache_folder()}")
 
 
 def read_lines(folder: Path, name: str) -> list[str]:
