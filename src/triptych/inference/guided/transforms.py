@@ -104,14 +104,8 @@ def nucleus(p: Number) -> Transform:
 
     def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
         rows = log_probs.reshape(-1, log_probs.shape[-1])
-        ranked = rows.topk(min(_RANKED, rows.shape[-1])).values
-        count, least = _crossing(ranked, p)
-        if ranked.shape[-1] < rows.shape[-1]:
-            wide = torch.nonzero(count == ranked.shape[-1])[:, 0]  # their nucleus may be larger
-            if len(wide):
-                ranked = rows[wide].sort(-1, descending=True).values
-                count[wide], least[wide] = _crossing(ranked, p)
-        return _likeliest(rows, count[:, None], least[:, None]).reshape(log_probs.shape)
+        small = rows.shape[-1] <= _RANKED
+        return (_nucleus(rows, p) if small else _small_nucleus(rows, p)).reshape(log_probs.shape)
 
     return keeping_laws(keep)
 
@@ -149,6 +143,29 @@ def _as_laws(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
     shape, device = tuple(log_probs.shape), log_probs.device
     check_laws(log_probs, shape, device, "log_probs", lambda row: f"in row {row}")
     return log_probs
+
+
+def _nucleus(rows: Float[Tensor, "rows vocab"], p: float) -> Float[Tensor, "rows vocab"]:
+    """By sorting all tokens."""
+    count, least = _crossing(rows.sort(-1, descending=True).values, p)
+    return _likeliest(rows, count[:, None], least[:, None])
+
+
+def _small_nucleus(rows: Float[Tensor, "rows vocab"], p: float) -> Float[Tensor, "rows vocab"]:
+    """The same for large vocabularies, of which a nucleus is a small part: few passes over them.
+
+    Rows whose nucleus is not small, or ends among tokens that are equally likely, are sorted.
+    """
+    ranked, tokens = rows.topk(_RANKED)
+    count, least = _crossing(ranked, p)
+    kept = torch.arange(_RANKED, device=rows.device) < count[:, None]
+    law = ranked.masked_fill(~kept, -torch.inf).log_softmax(-1)
+    answer = torch.full_like(rows, -torch.inf).scatter_(-1, tokens, law)
+    after = ranked.gather(-1, count.clamp(max=_RANKED - 1)[:, None])[:, 0]
+    others = torch.nonzero((count == _RANKED) | (after == least))[:, 0]
+    if len(others):
+        answer[others] = _nucleus(rows[others], p)
+    return answer
 
 
 def _crossing(

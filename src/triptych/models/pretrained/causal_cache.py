@@ -24,6 +24,7 @@ from torch import Tensor
 
 from triptych.core.decoders import Prefixes
 from triptych.core.validation import Count, Numbers, UserError, as_count
+from triptych.models.pretrained.grouped_attention import grouped
 
 _SLOTS_ON_A_CPU = 2048  # run at once, at most
 _SLOTS_ON_A_GPU = 16384
@@ -163,13 +164,14 @@ class PretrainedDecoder(Prefixes):
         """One forward pass on the slots known..upto-1 of these rows, which may differ in number."""
         block = _block(rows, self._known[rows], upto)
         self._cache.prepare(block, self._room(block.upto))
-        answer = self._model(
-            input_ids=self._symbols(rows, block.slots),
-            attention_mask=self._masks(block),
-            position_ids=block.slots,
-            past_key_values=self._cache.cache,
-            **self._options,
-        )
+        with grouped(self._model):
+            answer = self._model(
+                input_ids=self._symbols(rows, block.slots),
+                attention_mask=self._masks(block),
+                position_ids=block.slots,
+                past_key_values=self._cache.cache,
+                **self._options,
+            )
         self._logits[rows] = answer.logits[:, -1].to(self._logits.dtype)
         if self.layer is not None:
             state = answer.hidden_states[self.layer][:, -1].to(self._logits.dtype)
