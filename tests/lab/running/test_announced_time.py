@@ -5,11 +5,16 @@ import os
 from contextlib import contextmanager
 
 import pytest
-from tests.support.command_line import OWN_STUDY, run_own
+from tests.support.command_line import OWN_STUDY
 
+from triptych.lab.cli.options import EngineName, ScaleName
+from triptych.lab.cli.running import RunOptions, _run_all
 from triptych.lab.running.announced_time import EVERY_S, FILE, announced, announced_seconds
+from triptych.lab.running.selection import choose_studies
+from triptych.lab.running.store import Store
 from triptych.lab.running.time_left import Expected, TimeLeft
 from triptych.lab.serving.live import Live
+from triptych.studies.api.study import Scale
 
 
 class Clock:
@@ -82,7 +87,6 @@ def test_the_estimate_of_the_progress_bar_is_announced():
 
 
 def test_a_run_leaves_no_note_and_serve_says_the_time(tmp_path, monkeypatch):
-    monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: None)
     seen = []
 
     @contextmanager
@@ -96,19 +100,22 @@ def test_a_run_leaves_no_note_and_serve_says_the_time(tmp_path, monkeypatch):
             yield noting
 
     monkeypatch.setattr("triptych.lab.running.announced_time.announced", spy)
-    file = tmp_path / "mine.py"
+    file, folder = tmp_path / "mine.py", tmp_path / "runs"
     file.write_text(OWN_STUDY)
-    run_own(file)
+    options = RunOptions(
+        ScaleName.smoke, None, "cpu", EngineName.local, None, 0, None, fresh=False, keep=False
+    )
+    with Store.open(folder) as store:
+        chosen = choose_studies([str(file)])
+        _run_all(chosen, Scale.SMOKE, {}, store, options, "ask")
+        progress = store.progress()
     assert set(seen) == {os.getpid()}
-    folder = tmp_path / "runs"
     assert not (folder / FILE).exists()
     live = Live(folder)
     monkeypatch.setattr(live, "_verdicts", lambda study: [])
     assert live.state()["left"] is None, "no run is going on"
     monkeypatch.setattr("triptych.lab.serving.live.announced_seconds", lambda _: 200.0)
     monkeypatch.setattr("triptych.lab.serving.live._run_is_alive", lambda _: True)
-    progress = live._progress()
-    monkeypatch.setattr(
-        live, "_progress", lambda: [one._replace(running=["a"]) for one in progress]
-    )
+    busy = [one._replace(running=["a"]) for one in progress]
+    monkeypatch.setattr(live, "_progress", lambda: busy)
     assert live.state()["left"] == "3 min 20 s"
