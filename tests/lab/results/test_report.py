@@ -13,7 +13,15 @@ from triptych.core.estimates import Estimate, Status
 from triptych.core.validation import UserError
 from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import Entry, load_ledger
-from triptych.lab.results.plots import SENTINELS, notes, panel_svgs, to_svg
+from triptych.lab.results.plots import (
+    MANY_MARKS,
+    SENTINELS,
+    _without_bare_groups,
+    notes,
+    panel_svgs,
+    share_styles,
+    to_svg,
+)
 from triptych.lab.results.ranking import NotDrawn, StudyRun, UnitRecord, find, judge_ledger
 from triptych.lab.results.report import render_report, write_report
 from triptych.lab.results.report_text import duration, number
@@ -276,6 +284,40 @@ def test_a_heatmap_names_its_rows_and_columns():
     assert ">100<" not in drawn  # too near to the last
     with pytest.raises(ValueError, match="2 values along x and 3 coordinates"):
         Heatmap([[1.0, 2.0]], "pair", x=(1.0, 2.0, 3.0))
+
+
+def test_groups_that_say_nothing_are_left_out():
+    """Worked value, and what a group with attributes holds stays inside it."""
+    nested = '<g><g/><g id="a"><g><path d="M0 0"/></g></g></g><g clip-path="x"/>'
+    assert _without_bare_groups(nested) == '<g id="a"><path d="M0 0"/></g>'
+    drawn = to_svg(figure(FIGURES["lines"]))
+    assert "<g>" not in drawn
+    assert drawn.count("<g ") == drawn.count("</g>")
+
+
+def test_a_style_of_many_marks_is_written_once():
+    drawing = '<svg xmlns="s">' + '<path style="fill:var(--ours)"/>' * MANY_MARKS
+    drawing += '<path style="fill:none"/></svg>'
+    page = f'<head></head><p style="fill:none"></p>{drawing}'
+    short = share_styles(page)
+    assert short.count('<path class="d0"/>') == MANY_MARKS
+    assert short.count(".d0{fill:var(--ours)}") == 1
+    assert short.index(".d0{") < short.index("</head>")
+    assert short.count('style="fill:none"') == 2  # too few, and outside of a drawing
+    few = page.replace('<path style="fill:var(--ours)"/>', "", 1)
+    assert share_styles(few) == few
+
+
+def test_classes_stand_for_the_styles_that_were_there():
+    """Every class put back gives the page as it was."""
+    drawings = [to_svg(figure(FIGURES[name]), prefix=f"f{i}") for i, name in enumerate(FIGURES)]
+    page = "<head></head>" + "".join(drawings)
+    short = share_styles(page)
+    rules = dict(re.findall(r"^\.(d\d+)\{(.*)\}$", short, re.M))
+    assert rules
+    assert len(short) < 0.9 * len(page)
+    body = re.sub(r"<style>.*?</style>\n", "", short, count=1, flags=re.S)
+    assert re.sub(r'class="(d\d+)"', lambda m: f'style="{rules[m[1]]}"', body) == page
 
 
 def test_ids_do_not_clash_across_figures():

@@ -152,7 +152,7 @@ def test_the_live_page_follows_a_store_that_grows(server, tmp_path, monkeypatch)
     def state():
         return json.loads(ask(server, "live")[2])
 
-    nothing = {"running": False, "studies": [], "verdicts": [], "files": []}
+    nothing = {"running": False, "left": None, "studies": [], "verdicts": [], "files": []}
     assert state() == nothing
     settings, units = planned(STUDY, Scale.SMOKE)
     with Store.open(tmp_path / "runs") as store:

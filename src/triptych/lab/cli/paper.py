@@ -110,6 +110,7 @@ def _run_plan(
     plan: "Sequence[PlannedStudy]", minutes: float, store: "Store", device: str, workers: int | None
 ) -> int:
     """Run the units until the minutes are over; how many failed."""
+    from triptych.lab.running.announced_time import announced
     from triptych.lab.running.expected_costs import expected_seconds
     from triptych.lab.running.progress import progress_on
     from triptych.lab.running.runner import run_study
@@ -121,7 +122,11 @@ def _run_plan(
     for each in plan:
         seconds = expected_seconds(each.study, Scale.PAPER, len(each.units))
         expected.append(Expected(each.study.name, len(each.units), seconds))
-    with explain_stop(), progress_on(sys.stderr, time_left=TimeLeft(expected)) as show:
+    with (
+        explain_stop(),
+        announced(store.folder) as announce,
+        progress_on(sys.stderr, time_left=TimeLeft(expected, announce=announce)) as show,
+    ):
         for each in plan:
             for keys in parts(each):
                 if time.monotonic() + each.seconds / len(each.units) > end:

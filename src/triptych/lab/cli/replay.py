@@ -4,7 +4,7 @@ The options of an algorithm (`--quota 4`) come from its record. They are read wh
 or its help is shown, so that `triptych --help` imports nothing heavy.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,7 +18,7 @@ _OFFERED = "triptych.replay.algorithms"  # whose options there are
 
 
 class ReplayCommand(TyperCommand):
-    """A command that also takes the options of the algorithms, or of the user's own file.
+    """A command that also takes the options of the algorithms, of a user's own file, or of ising.
 
     `--quota 4` is read as `--set quota=4`.
     """
@@ -26,7 +26,12 @@ class ReplayCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         offered = _offered(args)
         ctx.meta[_OFFERED] = offered
-        return super().parse_args(ctx, _as_settings(args, offered))
+        options = [option for record in offered for option in record.options]
+        if "ising" in args:
+            from triptych.lab.replay.ising import OPTIONS
+
+            options = list(OPTIONS)
+        return super().parse_args(ctx, _as_settings(args, options))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         super().format_options(ctx, formatter)
@@ -35,6 +40,18 @@ class ReplayCommand(TyperCommand):
             formatter.write_dl([(record.name, record.promise) for record in offered])
         with formatter.section("Options of the algorithms"):
             formatter.write_dl(_help_lines(offered))
+        from triptych.lab.replay.ising import OPTIONS
+
+        with formatter.section("Options of ising"):
+            formatter.write_dl(
+                [
+                    (
+                        f"{each.flag} <{each.type.__name__}>",
+                        f"{each.meaning}  [default: {each.default}]",
+                    )
+                    for each in OPTIONS
+                ]
+            )
 
 
 def _offered(args: Iterable[str]) -> "list[Algorithm]":
@@ -48,12 +65,12 @@ def _offered(args: Iterable[str]) -> "list[Algorithm]":
     return list(algorithms().values())
 
 
-def _as_settings(args: list[str], offered: "list[Algorithm]") -> list[str]:
-    """The same words, with `--set` for the options of algorithms.
+def _as_settings(args: list[str], options: "Iterable[Option]") -> list[str]:
+    """The same words, with `--set` for these options.
 
     Worked value: --quota 4 --seed 1 --no-lazy are --set quota=4 --seed 1 --set lazy=no.
     """
-    known = {option.flag: option for record in offered for option in record.options}
+    known = {option.flag: option for option in options}
     negated = {f"--no-{flag[2:]}": o for flag, o in known.items() if o.type is bool}
     found: list[str] = []
     words = iter(args)
@@ -104,7 +121,8 @@ def replay(
         str,
         typer.Argument(
             help="One of the algorithms below, or a Python file of your own; or refinement, which "
-            "writes all positions at once, again and again."
+            "writes all positions at once, again and again; or ising, Gibbs sampling beside "
+            "parallel decoding on a grid of spins."
         ),
     ] = "backtracking",
     task: Annotated[
@@ -137,7 +155,10 @@ def replay(
     ] = None,
     against: Annotated[
         str | None,
-        typer.Option(help="A second algorithm on the same task, shown beside the first."),
+        typer.Option(
+            help="A second algorithm on the same task, shown beside the first; for ising parallel "
+            "or blocks.  [default: for ising, parallel]"
+        ),
     ] = None,
     out: Annotated[Path, typer.Option(help="HTML file.")] = Path("replay.html"),
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -151,7 +172,15 @@ def replay(
 
     Example: triptych replay backtracking --task dyck --quota 4 --stride 4
     Example: triptych replay backtracking --against vgb --task dyck
+    Example: triptych replay ising --size 6 --coupling 0.4 --against parallel
     """
+    if algorithm == "ising":
+        refused = {"task": task, "length": length, "prompt": prompt or None, "noise": noise or None}
+        _refuse_for_ising(refused | {"rows": None if rows == 1 else rows})
+        _ising(against or "parallel", seed=seed, changes=changes or [], out=out)
+        if show:
+            typer.launch(str(out))
+        return
     if algorithm == "refinement":
         if against is not None:
             from triptych.core.validation import UserError
@@ -240,5 +269,28 @@ def _refinement(task: str, *, rows: int, seed: int, changes: list[str], out: Pat
         about=refinements.about(made.sentences),
         headings=[f"Start {row + 1}" for row in range(rows)],
     )
+    typer.echo("\n".join(made.lines()))
+    typer.echo(f"Open {out}")
+
+
+def _refuse_for_ising(given: Mapping[str, object]) -> None:
+    """Options that say nothing about a grid of spins."""
+    from triptych.core.validation import UserError
+    from triptych.lab.replay.ising import option_names
+
+    for name, value in given.items():
+        if value is not None:
+            raise UserError(
+                f"--{name} {value} says nothing about a grid of spins; ising has {option_names()}"
+            )
+
+
+def _ising(against: str, *, seed: int, changes: list[str], out: Path) -> None:
+    """Run two samplers of spins on a grid, and write the page."""
+    from triptych.lab.replay import ising
+    from triptych.lab.replay.ising_page import write_spins
+
+    made = ising.replayed(against, seed=seed, settings=ising.parse(changes))
+    write_spins(made, out)
     typer.echo("\n".join(made.lines()))
     typer.echo(f"Open {out}")

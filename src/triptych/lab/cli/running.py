@@ -122,6 +122,7 @@ def _run_all(
     """Run the studies one after the other; their summaries, by name."""
     from triptych.lab.results.gathering import judge_study
     from triptych.lab.results.ledger import load_ledger
+    from triptych.lab.running.announced_time import announced
     from triptych.lab.running.discovery import source_of
     from triptych.lab.running.engines.local import preload
     from triptych.lab.running.progress import progress_on
@@ -136,7 +137,11 @@ def _run_all(
         # Every study gets new workers. Its optimiser would import torch._dynamo in each of them.
         modules = [source_of(each.study).partition(":")[0] for each in chosen if not each.file]
         preload([*modules, "torch._dynamo"])
-    with explain_stop(), progress_on(sys.stderr, time_left=TimeLeft(expected)) as show:
+    with (
+        explain_stop(),
+        announced(store.folder) as announce,
+        progress_on(sys.stderr, time_left=TimeLeft(expected, announce=announce)) as show,
+    ):
         for each in chosen:
             summaries[each.study.name] = run_study(
                 each.study,

@@ -10,23 +10,6 @@
   const SIGNS = { draw: "+", argmax: "⇧", accept: "✓", reject: "✕", backtrack: "↩", restart: "⟲", choose: "◆", down: "↓", up: "↑", stay: "·" };
   const STEPS_A_SECOND = 2.5;
 
-  // ------------------------------------------------------------------ theme, as in the report
-  const themes = ["auto", "light", "dark"];
-  let theme = "auto";
-  try { theme = localStorage.getItem("triptych-theme") || "auto"; } catch (_) { /* file: storage */ }
-  if (!themes.includes(theme)) theme = "auto";
-  function paint() {
-    if (theme === "auto") root.removeAttribute("data-theme");
-    else root.setAttribute("data-theme", theme);
-    $("theme").textContent = "Theme: " + theme;
-    try { localStorage.setItem("triptych-theme", theme); } catch (_) { /* not remembered */ }
-  }
-  $("theme").addEventListener("click", function () {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    paint();
-  });
-  paint();
-
   // ------------------------------------------------------------------ words and numbers
   function label(token) {
     if (token < 0) return "?";

@@ -61,7 +61,7 @@ def render_trace(
         about=about,
         style=Markup(_text("results", "report.css") + _text("replay", "page.css")),
         dark=Markup(_text("results", "dark.css")),
-        script=Markup(_text("replay", "page.js")),
+        script=Markup(_text("replay", "theme.js") + _text("replay", "page.js")),
         data=Markup(
             _embedded({"names": names and list(names)} | trace_data(result, names, correct))
         ),

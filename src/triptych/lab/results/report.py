@@ -19,6 +19,7 @@ from triptych.core.validation import UserError
 from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
 from triptych.lab.results.chosen import Chosen, choose, load_chosen
+from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun, last_line, total_seconds
 from triptych.lab.results.report_text import duration, number
 from triptych.lab.results.typesetting import title_html
@@ -62,10 +63,9 @@ def render_report(
         report_studies.study_view(number, anchors[number], every, runs, elsewhere)
         for number in ([] if lecture else range(len(runs)))
     ]
-    return (
-        _environment()
-        .get_template("report.html.jinja")
-        .render(
+    page = _environment().get_template("report.html.jinja")
+    return share_styles(
+        page.render(
             style=Markup(_text("report.css")),
             dark=Markup(_text("dark.css")),
             script=Markup(_text("report.js")),

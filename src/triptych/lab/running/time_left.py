@@ -44,11 +44,17 @@ class TimeLeft:
 
     clock
         What gives the time, in seconds.
+    announce
+        Told the seconds left whenever something happens.
     """
 
     def __init__(
-        self, studies: Sequence[Expected] = (), clock: Callable[[], float] = time.monotonic
+        self,
+        studies: Sequence[Expected] = (),
+        clock: Callable[[], float] = time.monotonic,
+        announce: Callable[[float | None], None] | None = None,
     ) -> None:
+        self._announce = announce
         self._waiting = {each.study: each for each in studies}
         self._clock = clock
         self._began = clock()
@@ -67,16 +73,19 @@ class TimeLeft:
             later = planned.seconds - seconds if planned.seconds and seconds else None
             self._waiting[study] = Expected(study, planned.units - units, later)
         self._now = _Running(units, seconds, self._workers)
+        self._tell()
 
     def started(self, unit: str) -> None:
         if self._now is not None:
             self._now.since[unit] = self._clock()
+            self._tell()
 
     def ended(self, unit: str, seconds: float) -> None:
         if self._now is not None:
             self._now.since.pop(unit, None)
             self._now.ended += 1
             self._now.spent += seconds
+            self._tell()
 
     def end(self) -> None:
         """The study is over, finished or not."""
@@ -84,6 +93,10 @@ class TimeLeft:
         if now is not None and now.seconds and now.ended:
             self._spent += now.spent
             self._expected += now.seconds * now.ended / now.units
+
+    def _tell(self) -> None:
+        if self._announce is not None:
+            self._announce(self.seconds())
 
     @property
     def slowness(self) -> float:

@@ -10,8 +10,10 @@ from triptych.core.validation import UserError
 from triptych.lab.results.gathering import Concluded, judge_study
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.ranking import Finding
+from triptych.lab.running.announced_time import announced_seconds
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.lock import LOCK
+from triptych.lab.running.progress import duration
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import FILE, Store, StudyProgress
 from triptych.studies.api.records import from_json
@@ -31,14 +33,23 @@ class Live:
         return repr([_ended(study) for study in self._progress()])
 
     def state(self) -> dict[str, Any]:
-        """Studies with the numbers of their units, and verdicts, the latest study first."""
+        """Studies with the numbers of their units, and verdicts, the latest study first.
+
+        `left` is the time until the whole run is over, as it says itself: "3 min 20 s".
+        """
         with self._lock:
             progress = self._progress()
             studies = [_as_json(study) for study in progress]
             latest = sorted(progress, key=lambda study: study.finished_at or "", reverse=True)
             verdicts = [line for study in latest for line in self._verdicts(study)]
         running = any(study.running for study in progress) and _run_is_alive(self.folder)
-        return {"running": running, "studies": studies, "verdicts": verdicts}
+        left = announced_seconds(self.folder) if running else None
+        return {
+            "running": running,
+            "left": duration(left) if left and left >= 1 else None,
+            "studies": studies,
+            "verdicts": verdicts,
+        }
 
     def _progress(self) -> list[StudyProgress]:
         if not (self.folder / FILE).exists():

@@ -25,6 +25,7 @@ function show(state) {
   const planned = state.studies.reduce((sum, study) => sum + study.planned, 0);
   let text = "Nothing was run into this folder yet. This page follows a run as soon as it starts.";
   if (planned) text = (state.running ? "A run is going on: " : "No run is going on: ") + done + " of " + planned + " units have ended.";
+  element("left").textContent = state.left === null ? "" : "About " + state.left + " left of the whole run.";
   if (element("now").textContent !== text) element("now").textContent = text;
   element("studies").replaceChildren(...state.studies.map(studyLine));
   element("verdicts").replaceChildren(...state.verdicts.map(verdictLine));

@@ -1,0 +1,167 @@
+// The replay of spins: two grids, their numbers and three charts, at one round at a time.
+(function () {
+  "use strict";
+  document.documentElement.classList.add("scripted");
+  const $ = (id) => document.getElementById(id);
+  const data = JSON.parse($("replay-data").textContent);
+  const last = data.sides[0].states.length - 1;
+  const ROUNDS_A_SECOND = 2.5;
+  const LOOKS = ["gibbs", "other"];
+  let at = -1, timer = null;
+  function draw(tag, attributes, text) {
+    const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const name in attributes) element.setAttribute(name, attributes[name]);
+    if (text !== undefined) element.textContent = text;
+    return element;
+  }
+  function shown(value) { return value.toFixed(3).replace(/^-(0\.0+)$/, "$1").replace("-", "−"); }
+
+  // ------------------------------------------------------------------ grids
+  const cells = data.sides.map(function (_, k) {
+    const n = data.size, svg = draw("svg", { viewBox: `0 0 ${n} ${n}`, role: "img" });
+    const found = [];
+    for (let i = 0; i < n * n; i++) {
+      const x = i % n, y = Math.floor(i / n);
+      const spin = draw("rect", { x, y, width: 1, height: 1, class: "spin" });
+      const mark = draw("rect", { x: x + .1, y: y + .1, width: .8, height: .8, class: "flipped" });
+      svg.append(spin, mark);
+      found.push([spin, mark]);
+    }
+    $("grid-" + k).append(svg);
+    return { svg, found };
+  });
+  function showGrid(k) {
+    const now = data.sides[k].states[at], before = at ? data.sides[k].states[at - 1] : now;
+    let up = 0, flips = 0;
+    cells[k].found.forEach(function ([spin, mark], i) {
+      const flipped = now[i] !== before[i];
+      spin.classList.toggle("up", now[i] === "1");
+      mark.classList.toggle("on", flipped);
+      up += now[i] === "1";
+      flips += flipped;
+    });
+    cells[k].svg.setAttribute("aria-label", up + " of " + now.length + " spins are up");
+    return flips;
+  }
+
+  // ------------------------------------------------------------------ charts
+  const cursors = [];
+  function ticksOf(low, high) {
+    const raw = (high - low) / 4, unit = 10 ** Math.floor(Math.log10(raw));
+    const step = [1, 2, 2.5, 5, 10].map((m) => m * unit).find((s) => s >= raw);
+    const ticks = [];
+    for (let t = Math.ceil(low / step - 1e-9) * step; t <= high + 1e-9 * step; t += step) ticks.push(t);
+    return ticks;
+  }
+  function chart(name, label, exact) {
+    const place = $("chart-" + name);
+    if (!place) return;
+    const width = 360, height = 200, left = 42, right = 8, upper = 8, lower = 34;
+    const every = data.sides.flatMap((side) => side[name]).concat(exact === null ? [0] : [exact]);
+    let low = Math.min(...every), high = Math.max(...every);
+    const pad = Math.max((high - low) * 0.06, 0.01);
+    low = name === "distance" ? 0 : low - pad;
+    high = name === "distance" ? 1 : high + pad;
+    const atX = (x) => left + x / last * (width - left - right);
+    const atY = (y) => upper + (high - y) / (high - low) * (height - upper - lower);
+    const svg = draw("svg", { viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": label });
+    for (const tick of ticksOf(low, high)) {
+      svg.append(draw("line", { x1: left, x2: width - right, y1: atY(tick), y2: atY(tick), class: "rule" }));
+      svg.append(draw("text", { x: left - 6, y: atY(tick) + 4, "text-anchor": "end" }, String(Number(tick.toFixed(3))).replace("-", "−")));
+    }
+    for (const x of ticksOf(0, last).filter(Number.isInteger)) svg.append(draw("text", { x: atX(x), y: height - lower + 16, "text-anchor": "middle" }, x));
+    svg.append(draw("text", { x: (left + width - right) / 2, y: height - 3, "text-anchor": "middle" }, "round"));
+    svg.append(draw("line", { x1: left, x2: width - right, y1: height - lower, y2: height - lower, class: "axis" }));
+    if (exact !== null) svg.append(draw("path", { d: `M${left} ${atY(exact)}H${width - right}`, class: "exact" }));
+    data.sides.forEach(function (side, k) {
+      const points = side[name].map((y, x) => atX(x).toFixed(1) + " " + atY(y).toFixed(1));
+      svg.append(draw("path", { d: "M" + points.join("L"), class: LOOKS[k] }));
+    });
+    const line = draw("line", { y1: upper, y2: height - lower, class: "cursor" });
+    const dots = data.sides.map((_, k) => draw("circle", { r: 4.5, class: LOOKS[k] }));
+    svg.append(line, ...dots);
+    cursors.push(function () {
+      line.setAttribute("x1", atX(at));
+      line.setAttribute("x2", atX(at));
+      dots.forEach(function (dot, k) {
+        dot.setAttribute("cx", atX(at));
+        dot.setAttribute("cy", atY(data.sides[k][name][at]));
+      });
+    });
+    place.append(svg);
+  }
+  chart("energy", "Energy per spin by round, of both samplers, with the exact mean", data.exact.energy);
+  chart("magnetisation", "Magnetisation by round, of both samplers, with the exact mean", data.exact.magnetisation);
+  chart("distance", "Distance to the model's law by round, of both samplers", null);
+
+  // ------------------------------------------------------------------ rounds
+  function goTo(round) {
+    round = Math.min(last, Math.max(0, Math.round(round) || 0));
+    if (round === at) return;
+    at = round;
+    const flips = data.sides.map((_, k) => showGrid(k));
+    data.sides.forEach(function (side, k) {
+      const sum = side.energy.slice(1, at + 1).reduce((a, b) => a + b, 0);
+      $("questions-" + k).textContent = side.questions[at];
+      $("passes-" + k).textContent = side.passes[at];
+      $("energy-" + k).textContent = shown(side.energy[at]);
+      $("energy-mean-" + k).textContent = at ? shown(sum / at) : "–";
+      $("magnetisation-" + k).textContent = shown(side.magnetisation[at]);
+      if (side.distance) $("distance-" + k).textContent = shown(side.distance[at]);
+    });
+    cursors.forEach((move) => move());
+    $("round").textContent = at;
+    $("slider").value = at;
+    $("first").disabled = $("back").disabled = at === 0;
+    $("forward").disabled = $("last").disabled = at === last;
+    $("happened").textContent = at ? `Left ${flips[0]} spins differ from the round before, right ${flips[1]}.` : "Both start with the same random spins.";
+    if (timer === null) remember();
+  }
+  function remember() {
+    try { history.replaceState(null, "", "#round=" + at); } catch (_) { /* some browsers refuse it on disk */ }
+  }
+  function tick() {
+    if (at >= last) { pause(); return; }
+    goTo(at + 1);
+    timer = setTimeout(tick, 1000 / ROUNDS_A_SECOND);
+  }
+  function play() {
+    if (at >= last) goTo(0);
+    $("happened").setAttribute("aria-live", "off");
+    $("play-word").textContent = "Pause";
+    $("play-icon").setAttribute("d", "M4 2h3v12H4zM9.5 2h3v12h-3z");
+    timer = setTimeout(tick, 300);
+  }
+  function pause() {
+    if (timer === null) return;
+    clearTimeout(timer);
+    timer = null;
+    $("happened").setAttribute("aria-live", "polite");
+    $("play-word").textContent = "Play";
+    $("play-icon").setAttribute("d", "M4 2l9 6-9 6z");
+    remember();
+  }
+  function toggle() { if (timer === null) play(); else pause(); }
+  const moves = { first: () => goTo(0), back: () => goTo(at - 1), forward: () => goTo(at + 1), last: () => goTo(last) };
+  for (const name in moves) $(name).addEventListener("click", function () { pause(); moves[name](); });
+  $("play").addEventListener("click", toggle);
+  $("slider").addEventListener("input", function () { pause(); goTo(Number(this.value)); });
+  document.addEventListener("keydown", function (event) {
+    if (event.altKey || event.ctrlKey || event.metaKey) return;
+    const on = event.target.closest ? event.target : document.documentElement;
+    if (event.key === " " ? on.closest("button") : on.closest("input")) return;  // the browser's own
+    const name = { ArrowLeft: "back", ArrowRight: "forward", Home: "first", End: "last" }[event.key];
+    if (event.key === " ") toggle();
+    else if (name) { pause(); moves[name](); }
+    else return;
+    event.preventDefault();
+  });
+  function fromAddress() {
+    const asked = new URLSearchParams(location.hash.slice(1)).get("round");
+    goTo(asked === "last" ? last : Number(asked) || 0);
+  }
+  $("rounds").textContent = last;
+  $("slider").max = last;
+  window.addEventListener("hashchange", fromAddress);
+  fromAddress();
+})();
