@@ -286,6 +286,15 @@ def test_a_heatmap_names_its_rows_and_columns():
         Heatmap([[1.0, 2.0]], "pair", x=(1.0, 2.0, 3.0))
 
 
+def test_numbers_at_an_axis_keep_their_digits():
+    """0.001, 0.002 and 0.003 must not all become 0; coordinates are short."""
+    series = Series("a", "ours", [0.0, 1.0], [0.001, 0.004])
+    drawn = to_svg(Figure("axis", "An axis.", [Panel([series], "x", "y")]))
+    labels = re.findall(r"<text[^>]*>([^<]*)</text>", drawn)
+    assert {"0.001", "0.002", "0.003", "0.004"} <= {text.rstrip("0") for text in labels}
+    assert not re.search(r"<[^>]*\d\.\d{3,}[^>]*>", drawn)
+
+
 def test_groups_that_say_nothing_are_left_out():
     """Worked value, and what a group with attributes holds stays inside it."""
     nested = '<g><g/><g id="a"><g><path d="M0 0"/></g></g></g><g clip-path="x"/>'

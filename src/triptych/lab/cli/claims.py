@@ -12,6 +12,8 @@ from triptych.lab.cli.options import Json, Out
 from triptych.lab.cli.stored import DEFAULT_FOLDER, stored_results
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from triptych.lab.results.gathering import Results
 
 
@@ -64,7 +66,7 @@ def claims(
     from triptych.lab.results import ledger, terminal
 
     results = stored_results(out)
-    _refuse_unknown(ids or [], results)
+    _refuse_unknown(ids or [], results, out)
     own = {line.id for lines in results.own.values() for line in lines}
     chosen = [
         line
@@ -95,7 +97,7 @@ def _is_of(source: str, wanted: str, own: bool) -> bool:
     return source == wanted or (source + ":").startswith((wanted + ":", wanted + "."))
 
 
-def _refuse_unknown(ids: Sequence[str], results: "Results") -> None:
+def _refuse_unknown(ids: Sequence[str], results: "Results", folder: "Path") -> None:
     import difflib
 
     from triptych.core.validation import UserError
@@ -105,4 +107,7 @@ def _refuse_unknown(ids: Sequence[str], results: "Results") -> None:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(f"there is no claim {name!r}{hint} (`triptych claims` lists them)")
+            raise UserError(
+                f"there is no claim {name!r} in the ledger or in {folder}{hint} (`triptych claims` "
+                "lists them; `--out` names another run folder)"
+            )

@@ -31,6 +31,7 @@ def figures(
 
     Example: triptych figures figures --format png,pdf --theme light,dark
     """
+    from triptych.core.display import counted
     from triptych.lab.results.figure_files import check_formats, write_figures
 
     kinds, looks = _parts(formats), _parts(themes)
@@ -39,7 +40,7 @@ def figures(
     written = write_figures(results.runs, to, formats=kinds, themes=looks, studies=study or ())
     for problem in results.problems:
         warn(problem)
-    typer.echo(f"{len(written)} files in {to}")
+    typer.echo(f"{counted(len(written), 'file')} in {to}")
 
 
 def _parts(text: str) -> list[str]:

@@ -20,7 +20,7 @@ NEXT = {
     Kind.structure: "Check its axioms:  triptych axioms {file}",
     Kind.algorithm: "Check its promise:  triptych axioms {file}\n"
     "See it step by step:  triptych replay {file}",
-    Kind.study: "Run and judge it:  triptych run {file} --scale smoke",
+    Kind.study: "Run and judge it:  triptych run {file}",
 }
 
 

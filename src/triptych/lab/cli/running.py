@@ -86,6 +86,7 @@ def run_studies(
         for line in cost_lines(summaries):
             typer.echo(line)
     wrong = _report_problems(list(summaries.values()), results, set(summaries))
+    typer.echo("Writing the report ...", err=True)
     gathering.write_report_of(results, out / gathering.REPORT, folder=out)
     if not as_json:
         if left_out:

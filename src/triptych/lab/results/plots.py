@@ -12,6 +12,7 @@ import re
 from collections import Counter
 
 from triptych.lab.results.drawing import THEMES, draw_panel, look, outside
+from triptych.lab.results.kept_drawings import Drawing, kept_or_drawn
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
 # name of the CSS variable -> the colour that matplotlib draws in its place
@@ -29,6 +30,8 @@ SENTINELS = {
     "published": "#d1510d",
     "truth": "#0d7e51",
 }
+
+_PREFIX = "prefix-of-the-page"  # stands for the prefix in a drawing that is kept
 
 MANY_MARKS = 20
 """A style of at least so many marks of a page becomes a class."""
@@ -112,15 +115,20 @@ def _wrapped(body: str, width: float, height: float, title: str, prefix: str) ->
     )
 
 
-def _drawn(panel: Panel | Heatmap, prefix: str) -> tuple[str, float, float]:
-    """The SVG elements of one panel with their width and height."""
+def _drawn(panel: Panel | Heatmap, prefix: str) -> Drawing:
+    """The SVG elements of one panel; their ids begin with the prefix."""
+    kept = kept_or_drawn(panel, lambda: _drawn_anew(panel))
+    return kept._replace(body=kept.body.replace(_PREFIX, prefix))
+
+
+def _drawn_anew(panel: Panel | Heatmap) -> Drawing:
     with look(**{"svg.fonttype": "none"}):
         canvas = draw_panel(panel, SENTINELS)
         out = io.StringIO()
         # no "Date": the same figure is the same bytes
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
         width, height = canvas.get_size_inches() * 72
-    return _variables(out.getvalue(), prefix), float(width), float(height)
+    return Drawing(_variables(out.getvalue(), _PREFIX), float(width), float(height))
 
 
 def _variables(svg: str, prefix: str) -> str:
@@ -143,7 +151,8 @@ def _slim(body: str) -> str:
     body = re.sub(r'<path d="[^"]*" style="fill: none; opacity: 0"/>', "", body)
     body = re.sub(r' transform="rotate\(-0[^"]*"', "", body)
     body = body.replace("font-family: var(--sans); ", "").replace("xlink:href", "href")
-    body = re.sub(r"-?\d+\.\d{3,}", _short, body)
+    # coordinates only: the numbers at an axis are text between tags
+    body = re.sub(r"<[^>]*>", lambda tag: re.sub(r"-?\d+\.\d{3,}", _short, tag[0]), body)
     body = re.sub(r"\s*\n\s*", " ", body).replace("> <", "><").replace(' "', '"').strip()
     body = re.sub(r' d="([^"]*)"', _short_path, body)
     body = re.sub(r'style="([^"]*)"', lambda found: f'style="{_tight(found[1])}"', body)

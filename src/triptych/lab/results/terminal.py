@@ -61,7 +61,7 @@ def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> N
         if not found:
             continue
         style = _STYLE[status]
-        console.print(f"\n[{style}]{status.capitalize()}[/{style}] ({len(found)})")
+        console.print(f"\n[{style}]{status.capitalize()}[/{style}] ({_with_those_beyond(found)})")
         most = len(found) if chosen is not None else max(6, room)
         room -= min(len(found), most) + 2
         width = max(len(line.id) for line in found[:most])
@@ -72,6 +72,16 @@ def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> N
             option = f'--status "{status}"' if " " in status else f"--status {status}"
             console.print(f"  [dim]and {len(found) - most} more: triptych claims {option}[/dim]")
     console.print("\n[dim]triptych claims ID prints every check of a claim.[/dim]")
+
+
+def _with_those_beyond(found: Sequence[Judged]) -> str:
+    """As "19", or "19, and 1 beyond the published results"."""
+    beyond = sum(line.entry.extension for line in found)
+    return (
+        str(len(found))
+        if not beyond
+        else (f"{len(found) - beyond}, and {beyond} beyond the published results")
+    )
 
 
 def closing(changed: Sequence[Change] | None, page: Path, judged: Sequence[Judged]) -> list[str]:
@@ -186,8 +196,14 @@ def score(results: Results) -> str:
     own = [line for lines in results.own.values() for line in lines]
     if own:
         mine = {status: sum(line.status == status for line in own) for status in STATUSES[:3]}
-        text += f" Your own claims: {', '.join(f'{n} {name}' for name, n in mine.items())}."
+        said = [f"{n} {_verb(name, n)}" for name, n in mine.items()]
+        text += f" Your own claims: {', '.join(said)}."
     return text
+
+
+def _verb(status: str, count: int) -> str:
+    """1 holds and 2 hold; "undecided" is the same of any number."""
+    return status.removesuffix("s") if count != 1 and status in ("holds", "fails") else status
 
 
 def failing(judged: Sequence[Judged]) -> bool:

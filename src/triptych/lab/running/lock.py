@@ -34,7 +34,7 @@ def lock_folder(folder: Path) -> Iterator[None]:
             holder = file.read().strip() or "unknown"
             raise FolderInUse(
                 f"another run is using this folder (pid {holder}): {folder}; wait for it, or run "
-                "into another folder"
+                "into another folder (`--out FOLDER`)"
             ) from None
         with suppress(OSError):  # for the message above, in another process; the disk may be full
             os.truncate(file.fileno(), 0)

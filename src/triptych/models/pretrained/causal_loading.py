@@ -93,8 +93,9 @@ def _check_packages(gguf_file: str | None) -> None:
     what = "pretrained models need" if gguf_file is None else "a .gguf file needs"
     missing = [package for package in needs if importlib.util.find_spec(package) is None]
     if missing:
+        are = "is" if len(missing) == 1 else "are"
         raise ModuleNotFoundError(
-            f"{what} {' and '.join(missing)}, which is not installed: "
+            f"{what} {' and '.join(missing)}, which {are} not installed: "
             f"pip install {' '.join(missing)}",
             name=missing[0],
         )

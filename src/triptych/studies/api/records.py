@@ -77,12 +77,21 @@ def has_nan(value: Any) -> bool:
     if isinstance(value, str | int | None):
         return False
     if isinstance(value, list | tuple):
-        return any(map(has_nan, value))
+        return not _sums_to_a_number(value) and any(map(has_nan, value))
     if isinstance(value, Mapping):
         return any(map(has_nan, value.values()))
     if dataclasses.is_dataclass(value):
         return any(has_nan(getattr(value, name)) for name, _ in _fields(type(value)))
     return False
+
+
+def _sums_to_a_number(values: Sequence[Any]) -> bool:
+    """Then all are numbers and none is nan. A quick answer for long rows of numbers."""
+    try:
+        total = sum(values)
+    except (TypeError, OverflowError):
+        return False
+    return total == total  # a nan is not equal to itself
 
 
 def type_name(wanted: Any) -> str:

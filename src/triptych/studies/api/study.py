@@ -11,6 +11,7 @@ This package imports only the standard library and `core`, so that units run on 
 
 import dataclasses
 import difflib
+import functools
 import hashlib
 import html
 import json
@@ -88,6 +89,16 @@ class Rows(Sequence[RowT], Generic[RowT]):
     def __init__(self, rows: Iterable[RowT] = ()) -> None:
         self._rows = tuple(rows)
         self.asked: set[type] = set()
+
+    @functools.cached_property
+    def nan_counts(self) -> dict[type, dict[str, int]]:
+        """In how many rows of each kind a field has a nan."""
+        counts: dict[type, dict[str, int]] = {}
+        for row in self._rows:
+            own = counts.setdefault(type(row), {})
+            for name in nan_fields(row):
+                own[name] = own.get(name, 0) + 1
+        return counts
 
     def of(self, kind: type[Kind]) -> list[Kind]:
         self.asked.add(kind)
@@ -195,12 +206,12 @@ class Claim(Generic[RowT]):
 
 def _with_nan(rows: Rows[Any]) -> list[str]:
     """ "numbers in place of nan: Tuned.head in 2 rows", for the kinds that were looked at."""
-    count: dict[str, int] = {}
-    for row in rows:
-        if type(row) in rows.asked:
-            for name in nan_fields(row):
-                count[name] = count.get(name, 0) + 1
-    return [f"numbers in place of nan: {name} in {n} rows" for name, n in count.items()]
+    return [
+        f"numbers in place of nan: {name} in {n} rows"
+        for kind, counts in rows.nan_counts.items()
+        if kind in rows.asked
+        for name, n in counts.items()
+    ]
 
 
 def nan_fields(row: Any) -> list[str]:

@@ -1,6 +1,6 @@
 """How far is a sample from its distribution? A start for a study of your own.
 
-`triptych run my_study.py --scale smoke` runs it, judges its claim and writes a report.
+`triptych run my_study.py` runs it, judges its claim and writes a report.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,0 +1,82 @@
+"""Drawings that are kept between reports, in the user's folder for caches.
+
+A report has a hundred panels, most of them of shipped evidence, and drawing one takes a fifth of a
+second. A drawing is named by all that decides it: the panel, the code that draws and the version of
+matplotlib. So a kept drawing is never out of date. Without a folder to write to, everything is
+drawn every time.
+"""
+
+import functools
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import matplotlib
+
+from triptych.models.pretrained.fetching import cache_folder
+from triptych.studies.api.figures import Heatmap, Panel
+
+MOST = 2000
+"""Drawings that are kept; when there are more, the half that was unused for longest goes."""
+
+
+class Drawing(NamedTuple):
+    """SVG elements, with their width and height in points."""
+
+    body: str
+    width: float
+    height: float
+
+
+def kept_or_drawn(panel: Panel | Heatmap, draw: Callable[[], Drawing]) -> Drawing:
+    """The drawing of a panel: what is kept, or what `draw` makes, which is kept then."""
+    path = _folder() / f"{_name(panel)}.json"
+    with suppress(OSError, ValueError, TypeError):
+        found = Drawing(**json.loads(path.read_text("utf-8")))
+        os.utime(path)  # it was used now
+        return found
+    drawing = draw()
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(path, json.dumps(drawing._asdict()))
+        _forget(path.parent)
+    return drawing
+
+
+def _folder() -> Path:
+    return cache_folder() / "drawings"
+
+
+def _name(panel: Panel | Heatmap) -> str:
+    """Fields of a panel are texts and floats, whose repr is exact."""
+    return hashlib.sha256(f"{_code()}\n{panel!r}".encode()).hexdigest()[:32]
+
+
+@functools.cache
+def _code() -> str:
+    """What draws: the version of matplotlib and our sources."""
+    here = Path(__file__).parent
+    sources = [(here / name).read_bytes() for name in ("plots.py", "drawing.py")]
+    return matplotlib.__version__ + hashlib.sha256(b"".join(sources)).hexdigest()
+
+
+def _write(path: Path, text: str) -> None:
+    """Whole or not at all: another process may read it."""
+    with tempfile.NamedTemporaryFile(
+        "w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
+    ) as out:
+        out.write(text)
+    os.replace(out.name, path)
+
+
+def _forget(folder: Path) -> None:
+    kept = list(folder.iterdir())
+    if len(kept) > MOST:
+        kept.sort(key=lambda path: path.stat().st_mtime)
+        for path in kept[: len(kept) // 2]:
+            path.unlink(missing_ok=True)
