@@ -167,6 +167,7 @@ def walk(page, *, most=200):
         stop = page.focused
         number = page.value("document.activeElement.dataset.stop")
         if stop["tag"] == "BODY" or number in ids:
+            assert stop["tag"] == "BODY" or number == ids[0], f"the focus is held at {stop}"
             return stops
         ids.append(number)
         assert stop["shown"], f"out of sight: {stop}"
