@@ -18,6 +18,7 @@ KEYS = {
     "Tab": ("Tab", 9, ""),
     "Enter": ("Enter", 13, "\r"),
     " ": ("Space", 32, " "),
+    "/": ("Slash", 191, "/"),
     "Escape": ("Escape", 27, ""),
     "ArrowLeft": ("ArrowLeft", 37, ""),
     "ArrowRight": ("ArrowRight", 39, ""),
@@ -27,8 +28,11 @@ KEYS = {
 SHIFT = 8
 FOCUSED = """(() => {
   const at = document.activeElement, style = getComputedStyle(at);
-  const box = (at.tagName === 'SUMMARY' ? at : at).getBoundingClientRect();
-  return {tag: at.tagName, id: at.id, text: at.textContent.trim().slice(0, 60),
+  const box = at.getBoundingClientRect();
+  const text = at.textContent.trim().slice(0, 60);
+  const labels = at.labels && at.labels.length ? at.labels[0].textContent.trim() : '';
+  const name = at.getAttribute('aria-label') || labels || text || at.title || at.placeholder || '';
+  return {tag: at.tagName, id: at.id, text, name,
     ring: style.outlineStyle !== 'none' && parseFloat(style.outlineWidth) >= 1,
     shown: box.width > 0 && box.height > 0 && box.right > 0 && box.bottom > 0
       && box.left < innerWidth && box.top < innerHeight};
@@ -74,9 +78,12 @@ class Browser:
             deviceScaleFactor=1,
             mobile=False,
         )
-        if self.dark:
-            features = [{"name": "prefers-color-scheme", "value": "dark"}]
-            self.tell("Emulation.setEmulatedMedia", features=features)
+        wishes = {
+            "prefers-color-scheme": "dark" if self.dark else "light",
+            "prefers-reduced-motion": "reduce",  # so that a page scrolls at once
+        }
+        features = [{"name": name, "value": value} for name, value in wishes.items()]
+        self.tell("Emulation.setEmulatedMedia", features=features)
         return self
 
     def __exit__(self, *_):
@@ -138,10 +145,39 @@ class Browser:
 
     @property
     def focused(self):
-        """The element with the focus: tag, id, text, whether a ring is drawn, whether in sight."""
+        """The element with the focus: tag, id, text, name, and whether a ring and it are shown."""
         return self.value(FOCUSED)
 
     def picture(self, path, *, whole=False):
         found = self.tell("Page.captureScreenshot", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(found["data"]))
         return path
+
+
+def walk(page, *, most=200):
+    """Tab from the start of the page to its end: every stop, each with a ring and in sight.
+
+    A page that never lets the focus go, or a stop without a visible ring, fails.
+    """
+    page.value("document.activeElement.blur(), window.scrollTo(0, 0)")
+    stops, ids = [], []
+    for _ in range(most):
+        page.press("Tab")
+        page.value(_NUMBERED)
+        stop = page.focused
+        number = page.value("document.activeElement.dataset.stop")
+        if stop["tag"] == "BODY" or number in ids:
+            assert stop["tag"] == "BODY" or number == ids[0], f"the focus is held at {stop}"
+            return stops
+        ids.append(number)
+        assert stop["shown"], f"out of sight: {stop}"
+        assert stop["ring"], f"no ring: {stop}"
+        stops.append(stop)
+    raise AssertionError(f"the end is not reached after {most} stops: {stops[-3:]}")
+
+
+_NUMBERED = """(() => {
+  const at = document.activeElement;
+  window.stops = window.stops || 0;
+  if (at !== document.body && !at.dataset.stop) at.dataset.stop = ++window.stops;
+})()"""

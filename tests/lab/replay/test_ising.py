@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from tests.support.browser import CHROMIUM, Browser
+from tests.support.browser import CHROMIUM, Browser, walk
 from tests.support.command_line import run
 
 from triptych.core.enumeration import exact_transition_matrix
@@ -227,6 +227,12 @@ def test_the_page_steps_with_the_keyboard(made, tmp_path):
         flips = page.value("document.querySelectorAll('#grid-1 .flipped.on').length")
         before, now = made.sides[1].states[:2]
         assert flips == sum(a != b for a, b in zip(before, now, strict=True))
+        stops = walk(page)
+        assert stops[0]["text"] == "Skip to the replay"
+        assert [stop["id"] for stop in stops[1:]] == [
+            *("theme", "first", "back", "play", "forward", "last", "slider")
+        ]
+        assert [stop for stop in stops if not stop["name"]] == []
         page.press(" ")
         page.wait("document.getElementById('round').textContent === '5'")
         page.wait("document.getElementById('play-word').textContent === 'Play'")

@@ -48,6 +48,7 @@ def test_every_step_is_on_the_page():
     assert "refined-new refined-twice refined-replaced" in page
     assert page.count('class="refined-ended"') == 2  # two tokens of the row that had stopped
     assert "<h2>one</h2>" in page
+    assert page.count('class="steps" tabindex="0"') == 2  # scrolls with the keys where it is narrow
 
 
 def test_the_page_escapes_what_it_shows_and_is_closed():

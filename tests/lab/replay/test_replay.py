@@ -11,6 +11,7 @@ from importlib.resources import files
 
 import pytest
 import torch
+from tests.support.browser import Browser, walk
 from typer.testing import CliRunner
 
 from triptych.core.decoders import RecomputingDecoder
@@ -723,3 +724,23 @@ def test_a_long_walk_is_drawn_near_the_row_and_stays_are_one_step(tmp_path):
     prefixes = {event.tokens[:end] for event in mine for end in range(len(event.tokens) + 1)}
     beside = {p for p in prefixes if p == () or last[: len(p) - 1] == p[:-1]}
     assert len(shown.nodes) == len(beside) < len(prefixes)
+
+
+@pytest.mark.slow
+@in_a_browser
+def test_the_replay_is_used_with_the_keyboard_alone(tmp_path):
+    events = [happened("draw", (1,), None, 1, 0), happened("draw", (1, 0), None, 2, 0)]
+    result = result_of(events, tokens=((1, 0),), generated=2, erased=0)
+    path = write_trace(result, tmp_path / "replay.html", names=["a", "b"])
+    with Browser(tmp_path / "keys") as page:
+        page.open(path.as_uri())
+        step = "document.getElementById('step-number').textContent"
+        for key, number in (("ArrowRight", 1), ("End", 2), ("ArrowLeft", 1), ("Home", 0)):
+            page.press(key)
+            assert page.value(step) == str(number)
+        stops = walk(page)
+        ids = [stop["id"] for stop in stops]
+        assert {"theme", "play", "forward", "last", "slider", "tokens", "canvas", "fit"} <= set(ids)
+        assert [stop for stop in stops if not stop["name"]] == []
+        page.press(" ")  # on nothing: plays to the end
+        page.wait(f"{step} === '2'")

@@ -1,14 +1,13 @@
 """The report in Chromium, on the shipped evidence: its size, its search, its printed pages."""
 
 import re
-import shutil
 import subprocess
 
 import pytest
+from tests.support.browser import CHROMIUM, Browser, walk
 
 from triptych.lab.results import gathering
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
@@ -56,3 +55,61 @@ def test_the_search_finds_and_unfolds(report):
     assert re.search(r'<details class="group"[^>]*open', found)
     linked = chromium("--dump-dom", f"file://{report}#wei.fig-3-left")
     assert re.search(r'<details class="claim" id="wei.fig-3-left"[^>]*open', linked)
+
+
+def test_the_keyboard_reaches_everything_and_is_never_held(report, tmp_path):
+    """Tab stops: the skip link first, all with a ring and a name, and then the page is left."""
+    with Browser(tmp_path) as page:
+        page.open(report.as_uri())
+        stops = walk(page, most=500)
+        assert stops[0]["text"] == "Skip to the results"
+        tags = [stop["tag"] for stop in stops]
+        assert tags.count("SUMMARY") > 20  # groups, studies, tables of numbers
+        assert "INPUT" in tags
+        unnamed = [stop for stop in stops if not stop["name"]]
+        assert unnamed == []
+        page.press("Tab", shift=True)  # back into the page, from its end
+        assert page.focused["tag"] != "BODY"
+
+
+def test_the_skip_link_leads_past_the_header(report, tmp_path):
+    with Browser(tmp_path) as page:
+        page.open(report.as_uri())
+        page.press("Tab")
+        page.press("Enter")
+        page.wait("location.hash === '#summary'")
+        page.press("Tab")
+        assert page.value("document.activeElement.closest('#summary') !== null")
+
+
+def test_claims_are_searched_and_unfolded_by_keys_alone(report, tmp_path):
+    opened = "document.activeElement.parentElement.open"
+    with Browser(tmp_path) as page:
+        page.open(report.as_uri())
+        page.press("/")
+        assert page.focused["tag"] == "INPUT"
+        page.type("pseudolikelihood")
+        page.wait("document.querySelectorAll('details.claim:not([hidden])').length <= 6")
+        for _ in range(40):  # past the filters and the group, which the search has unfolded
+            page.press("Tab")
+            if page.value("document.activeElement.matches('details.claim > summary')"):
+                break
+        assert not page.value(opened)
+        page.press("Enter")
+        assert page.value(opened)
+        page.press(" ")
+        assert not page.value(opened)
+        page.press("/")
+        page.press("Escape")
+        assert page.value("document.querySelectorAll('details.claim[hidden]').length") == 0
+
+
+def test_a_verdict_is_chosen_with_the_space_bar(report, tmp_path):
+    with Browser(tmp_path) as page:
+        page.open(report.as_uri())
+        page.value("document.querySelector('.chip[data-verdict=holds]').focus()")
+        page.press(" ")
+        verdicts = "[...document.querySelectorAll('details.claim:not([hidden])')]"
+        assert page.value(f"{verdicts}.every(claim => claim.dataset.verdict === 'holds')")
+        held = "document.querySelectorAll('details.claim[data-verdict=holds]').length"
+        assert page.value(f"{verdicts}.length") == page.value(held) > 0

@@ -80,7 +80,8 @@ def test_progress_counts_the_current_units(store):
     store.start(second, "cpu", {}, CODE)
     (study,) = store.progress()
     assert (study.study, study.scale, study.planned) == (STUDY, SCALE, 3)
-    assert (study.done, study.failed, study.pending, study.running) == (1, 0, 1, [str(second)])
+    told = ["number 1, seed 7"]  # what tells it from the others
+    assert (study.done, study.failed, study.pending, study.running) == (1, 0, 1, told)
     assert study.finished_at == store.units(STUDY, SCALE)[0].finished_at
     store.fail(second, "it broke", 0.5)
     plan(store, UNITS[1:])  # the first is planned no more

@@ -1,16 +1,15 @@
 """The pages in Chromium: their scripts ask the engine and show what it answers."""
 
 import re
-import shutil
 import subprocess
 import threading
 
 import pytest
+from tests.support.browser import CHROMIUM, Browser, walk
 
 from triptych.lab.serving.server import Server
 from triptych.lab.serving.site import Site
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here"),
@@ -50,3 +49,53 @@ def test_a_page_shows_what_the_engine_answers(server, path, said, parts):
     assert said in text
     assert re.search(parts, text)
     assert re.search(r'id="problem"[^>]* hidden', text)
+
+
+@pytest.mark.parametrize("path", ["", "hidden-tokens", "blocks", "verifier-error"])
+def test_the_keyboard_reaches_every_control(server, path, tmp_path):
+    """The skip link, the pages, the theme and every control, each with a ring and a name."""
+    with Browser(tmp_path / "profile") as page:
+        page.open(server.address + path)
+        controls = "main input, main select, main button"
+        if path:
+            page.wait(f"document.querySelectorAll('{controls}').length > 0")
+        stops = walk(page)
+        assert stops[0]["text"] == "Skip to the content"
+        assert [stop for stop in stops if not stop["name"]] == []
+        tags = [stop["tag"] for stop in stops]
+        reached = sum(tags.count(tag) for tag in ("INPUT", "SELECT", "BUTTON")) - 1  # the theme
+        assert reached == page.value(f"document.querySelectorAll('{controls}').length")
+        page.value("document.activeElement.blur(), window.scrollTo(0, 0)")
+        page.press("Tab")
+        page.press("Enter")
+        assert page.value("document.activeElement.id") == "content"
+
+
+def test_a_slider_moves_with_the_arrows(server, tmp_path):
+    with Browser(tmp_path / "profile") as page:
+        page.open(server.address + "blocks")
+        page.wait("document.querySelectorAll('polyline').length > 0")
+        before = page.value("document.getElementById('coupling').value")
+        page.value("document.getElementById('coupling').focus()")
+        page.press("ArrowRight")
+        assert page.value("document.getElementById('coupling').value") != before
+        assert page.focused["ring"]
+
+
+def test_replays_in_frames_let_the_focus_go(server, tmp_path):
+    """Tab goes through both frames and comes out behind them."""
+    with Browser(tmp_path / "profile") as page:
+        page.open(server.address + "replay")
+        page.wait("document.querySelectorAll('iframe').length === 2")
+        for k in range(2):  # frames load when they come into sight
+            page.value(f"document.querySelectorAll('iframe')[{k}].scrollIntoView()")
+            page.wait(f"frames[{k}].document.getElementById('step-count')?.textContent > '0'")
+        page.value("window.scrollTo(0, 0)")
+        seen = []
+        for _ in range(400):
+            page.press("Tab")
+            seen.append(page.value("document.activeElement.tagName"))
+            if "IFRAME" in seen and seen[-1] != "IFRAME":
+                break
+        assert seen.count("IFRAME") > 10
+        assert seen[-1] == "BODY"

@@ -23,7 +23,7 @@ from triptych.lab.running.store import Store
 from triptych.lab.serving import live, pages, replays
 from triptych.lab.serving.server import Server
 from triptych.lab.serving.site import ANSWERS, MAX_QUESTION, Site
-from triptych.studies.api.study import Scale
+from triptych.studies.api.study import Scale, short_labels
 from triptych.studies.generation.vgb_walk import STUDY
 
 ERROR = {"target": "few ones", "length": 3, "error": 0.5, "seed": 0}
@@ -164,7 +164,8 @@ def test_the_live_page_follows_a_store_that_grows(server, tmp_path, monkeypatch)
         assert state()["running"] is False, "no process holds the folder"
         (tmp_path / "runs" / LOCK).write_text(str(os.getpid()))
         assert state()["running"] is True
-        assert state()["studies"][0]["running"] == [str(first)]
+        told = short_labels([(unit.parameters, unit.seed) for unit in (first, second)])
+        assert state()["studies"][0]["running"] == told[:1]
         store.fail(first, "it broke", 0.1)
         store.start(second, "cpu", {}, code_of(STUDY))
         store.finish(second, [], 0.1)

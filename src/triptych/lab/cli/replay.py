@@ -34,6 +34,7 @@ class ReplayCommand(TyperCommand):
         return super().parse_args(ctx, _as_settings(args, options))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
+        """The options of the command, then those of the algorithms and of ising."""
         super().format_options(ctx, formatter)
         offered = ctx.meta.get(_OFFERED) or _offered([])
         with formatter.section("Algorithms"):

@@ -11,7 +11,7 @@ Gibbs sampling keeps the law of the model. The other two do not.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Int
@@ -97,7 +97,8 @@ def replayed(
 ) -> SpinReplay:
     """Run both samplers; `settings` are values of OPTIONS, those left out have their defaults."""
     against = named("sampler", against, dict.fromkeys(AGAINST))
-    given = {option.name: option.default for option in OPTIONS} | dict(settings or {})
+    given: dict[str, Any] = {option.name: option.default for option in OPTIONS}
+    given |= settings or {}
     size = as_count("size", given.pop("size"), at_least=2, at_most=MAX_SIZE)
     coupling = as_number("coupling", given.pop("coupling"), at_least=-MAX_PULL, at_most=MAX_PULL)
     field = as_number("field", given.pop("field"), at_least=-MAX_PULL, at_most=MAX_PULL)

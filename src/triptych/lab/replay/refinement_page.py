@@ -32,6 +32,11 @@ _STYLE = """
 .refined td b { font-weight: 600; }
 .refined td small { display: block; color: var(--muted); font-size: 0.72rem; }
 .refined td.refined-ended { opacity: 0.45; }
+.steps { overflow-x: auto; }
+@media (max-width: 700px) {
+  .refined th { white-space: normal; max-width: 5.4rem; font-size: 0.86rem; padding-right: 0.3rem; }
+  .refined td { min-width: 2.2rem; padding: 0.3rem; }
+}
 """
 
 
@@ -157,7 +162,8 @@ def _row(refined: Refined, row: int, length: int, written: _Names) -> str:
     final = "".join(_cell(written(token), "") for token in tokens[0, : int(kept[0])].tolist())
     steps = counted(int(refined.steps[row]), "step")
     lines.append(f"<tr><th>after {steps}, without stutter</th>{final}</tr>")
-    return f'<table class="refined"><tbody>{"".join(lines)}</tbody></table>'
+    table = f'<table class="refined"><tbody>{"".join(lines)}</tbody></table>'
+    return f'<div class="steps" tabindex="0" role="group" aria-label="Steps">{table}</div>'
 
 
 def _step_cell(

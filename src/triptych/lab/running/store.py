@@ -23,7 +23,7 @@ from triptych.core.validation import UserError
 from triptych.lab.running.database import Database, StoreError
 from triptych.lab.running.fingerprint import Code
 from triptych.studies.api.records import to_json
-from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_text
+from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, unit_text
 
 FILE = "results.sqlite"
 
@@ -90,7 +90,7 @@ class StudyProgress(NamedTuple):
     """How far a study is at one scale: its current units by status, and when the last one ended.
 
     running
-        The units that run now, as text.
+        The units that run now: their seeds, and the parameters in which the units differ.
     """
 
     study: str
@@ -284,17 +284,16 @@ class Store:
                 """SELECT study, scale, status, COUNT(*), MAX(finished_at) FROM units
                    WHERE current = 1 GROUP BY study, scale, status ORDER BY study, scale"""
             ).fetchall()
-            running = self._db.execute(
-                """SELECT study, scale, parameters, seed FROM units
-                   WHERE current = 1 AND status = 'running' ORDER BY place, key"""
+            units = self._db.execute(
+                """SELECT study, scale, status, parameters, seed FROM units
+                   WHERE current = 1 AND (study, scale) IN
+                     (SELECT study, scale FROM units WHERE current = 1 AND status = 'running')
+                   ORDER BY place, key"""
             ).fetchall()
         found: dict[tuple[str, str], dict[str, tuple[int, str | None]]] = {}
         for study, scale, status, count, last in counts:
             found.setdefault((study, scale), {})[status] = (count, last)
-        texts: dict[tuple[str, str], list[str]] = {}
-        for study, scale, parameters, seed in running:
-            fields = self._json(parameters, f"the parameters of a unit of {study}")
-            texts.setdefault((study, scale), []).append(unit_text(fields, seed))
+        running = self._running(units)
         return [
             StudyProgress(
                 study,
@@ -302,11 +301,25 @@ class Store:
                 done=by_status.get("done", (0, None))[0],
                 failed=by_status.get("failed", (0, None))[0],
                 pending=by_status.get("pending", (0, None))[0],
-                running=texts.get((study, scale), []),
+                running=running.get((study, scale), []),
                 finished_at=max((last for _, last in by_status.values() if last), default=None),
             )
             for (study, scale), by_status in found.items()
         ]
+
+    def _running(self, units: Sequence[Sequence[Any]]) -> dict[tuple[str, str], list[str]]:
+        """The units that run now as text, told from the other units of their study and scale."""
+        together: dict[tuple[str, str], list[tuple[dict[str, Any], int]]] = {}
+        statuses: dict[tuple[str, str], list[str]] = {}
+        for study, scale, status, parameters, seed in units:
+            fields = self._json(parameters, f"the parameters of a unit of {study}")
+            together.setdefault((study, scale), []).append((fields, seed))
+            statuses.setdefault((study, scale), []).append(status)
+        found = {}
+        for name, own in together.items():
+            labelled = zip(short_labels(own), statuses[name], strict=True)
+            found[name] = [label for label, status in labelled if status == "running"]
+        return found
 
     def units(self, study: str, scale: Scale, *, outdated: bool = False) -> list[StoredUnit]:
         """The current units in plan order; with `outdated` the ones no longer planned follow."""
