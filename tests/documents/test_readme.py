@@ -26,7 +26,7 @@ def blocks(language):
     return re.findall(rf"^```{language}\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 
 
-def test_python_blocks_run_in_order():
+def test_python_blocks_run_in_order(unchecked_shapes):
     namespace = {"__name__": "readme"}
     torch.manual_seed(0)
     for block in blocks("python"):
@@ -62,7 +62,7 @@ def place(tmp_path_factory):
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_run(command, place, monkeypatch):
+def test_commands_run(command, place, monkeypatch, unchecked_shapes):
     streak = next(block for block in blocks("python") if "class Streak" in block)
     (place / "my_file.py").write_text(streak)
     hmm = {
