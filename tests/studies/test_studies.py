@@ -38,8 +38,9 @@ def smoke_rows(name):
         return Rows(study.row_from_json(row) for row in store.rows(study, Scale.SMOKE))
 
 
-# Ten seconds and more each. Their own tests run their parts; that of `exact_masking` runs it all.
-SLOW = {"code_cases", "dyck_backtracking", "exact_masking", "reaching_the_mode"}
+# Ten seconds and more each. Their own tests run their units; that of `exact_masking` runs them all.
+SLOW = {"bracket_theory", "code_cases", "dyck_backtracking", "exact_masking", "masking_more"}
+SLOW |= {"reaching_the_mode", "topic_theory"}
 each_study_in_time = pytest.mark.parametrize(
     "study",
     [
