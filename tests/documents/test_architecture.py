@@ -119,7 +119,7 @@ import importlib, pkgutil, sys
 
 class Missing:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {"typer", "rich", "matplotlib", "jinja2"}:
+        if name.partition(".")[0] in {"typer", "rich", "matplotlib", "jinja2", "transformers"}:
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 sys.meta_path.insert(0, Missing())
@@ -128,6 +128,10 @@ for package in sys.argv[1:]:
     for info in pkgutil.walk_packages(module.__path__, f"triptych.{package}."):
         importlib.import_module(info.name)
         print(info.name)
+if sys.argv[1] != "lab":
+    from triptych.studies.api.figures import Figure, Panel, Series
+    page = Figure("f", "t", [Panel([Series("s", "ours", [1, 2], [1, 2])], "x", "y")])._repr_html_()
+    print("a page of a figure:", "<svg" in page)
 """
 
 
@@ -138,12 +142,18 @@ def imported_without_the_labs_libraries(*packages):
 
 
 def test_the_library_needs_none_of_the_labs_libraries():
-    """Every module of these packages is imported where typer, rich, ... are not installed."""
+    """Every module of these packages is imported where typer, rich, ... are not installed.
+
+    Nor transformers, which a wrapper imports when it is used; and a figure is drawn in a notebook.
+    """
     packages = ["core", "structures", "models", "inference", "verifiers"]
     done = imported_without_the_labs_libraries(*packages)
     assert done.returncode == 0, done.stderr
     files = [file for package in packages for file in (SRC / package).rglob("*.py")]
-    assert len(done.stdout.splitlines()) == len(files) - len(packages), "each module but the roots"
+    *names, page = done.stdout.splitlines()
+    assert len(names) == len(files) - len(packages), "each module but the roots"
+    assert {f"triptych.models.pretrained.{name}" for name in ("causal", "masked")} <= set(names)
+    assert page == "a page of a figure: True"
 
 
 @pytest.mark.slow
