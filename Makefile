@@ -12,8 +12,14 @@ help:  ## show this list
 reproduce: $(VENV)/installed-core  ## run what decides the published results, the cheapest first
 	$(BIN)/triptych reproduce || [ $$? -eq 1 ]  # 1: a published claim fails, which is a finding
 
-test: lint types  ## lint, types and the whole test suite
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+# Types are checked beside the tests, and told after them. Compiled files are kept, because tests
+# start many processes that import the same modules.
+test: export PYTHONDONTWRITEBYTECODE =
+test: lint  ## lint, types and the whole test suite
+	@$(BIN)/pyright > $(VENV)/types.log 2>&1 & types=$$!; \
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"; tests=$$?; \
+	wait $$types; types=$$?; echo "pyright:"; cat $(VENV)/types.log; \
+	test $$tests -eq 0 && test $$types -eq 0
 
 test-slow: $(VENV)/installed-test  ## the checks that take minutes
 	$(BIN)/python -m pytest -m slow

@@ -49,7 +49,7 @@ def test_oracle_calls_of_proposition_3_1_1(sample, expected):
 
 
 @pytest.mark.parametrize("length", [2, 3, 4])
-def test_the_law_of_tokenwise_rejection_by_two_routes(length):
+def test_the_law_of_tokenwise_rejection_by_two_routes(length, unchecked_shapes):
     """The closed form against the enumerated program; and Proposition 3.1.2's value."""
     base, constraint = Table.of(Uniform(2, length)), SomeZero(length)
     closed = tokenwise.law(base, constraint).as_dict()

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.support.grids import pairs
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
@@ -56,8 +57,7 @@ def asked(structure, form):
     }
 
 
-@each
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("label", "form"), pairs(EXAMPLES, FORMS))
 def test_tokens_in_every_form_have_the_same_answer(label, form):
     structure = EXAMPLES[label]
     wanted = asked(structure, lambda x: x)

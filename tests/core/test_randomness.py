@@ -142,6 +142,27 @@ def test_a_program_that_may_not_stop_reports_what_is_missing():
         exact_law(heads_before_tails, max_runs=50)
 
 
+def test_a_program_runs_once_for_every_sequence_of_its_choices():
+    """Three tosses, the third only after two heads: five sequences, the last branch first."""
+    runs = []
+
+    def tosses(rng):
+        first, second = (int(rng.categorical(coin(0.5))) for _ in range(2))
+        runs.append((first, second, int(rng.categorical(coin(0.25))) if first and second else None))
+        return runs[-1]
+
+    law = exact_law(tosses)
+    assert runs == [(1, 1, 1), (1, 1, 0), (1, 0, None), (0, 1, None), (0, 0, None)]
+    assert list(law.probs.items()) == [
+        *(((1, 1, 1), 0.0625), ((1, 1, 0), 0.1875)),
+        *((run, 0.25) for run in runs[2:]),
+    ]
+    # branches: the start, two of the first toss, four of the second, two of the third
+    assert exact_law(tosses, max_runs=9).probs == law.probs
+    with pytest.raises(UserError, match="gave up after 8 branches"):
+        exact_law(tosses, max_runs=8)
+
+
 def test_a_program_may_catch_its_own_errors():
     def careless(rng):
         try:

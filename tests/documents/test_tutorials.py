@@ -36,9 +36,8 @@ def save_models(folder):
 
 
 @each_tutorial
-def test_python_blocks_run_in_order(page, tmp_path, monkeypatch, request):
+def test_python_blocks_run_in_order(page, tmp_path, monkeypatch, unchecked_shapes):
     if "my-model" in page.read_text():
-        request.getfixturevalue("unchecked_shapes")  # the checks take ten times what they check
         save_models(tmp_path)
         monkeypatch.chdir(tmp_path)
     namespace = {"__name__": page.stem}

@@ -219,7 +219,7 @@ def test_ctrl_c_stops_within_two_seconds_and_the_next_run_resumes(tmp_path, star
     assert done < 6
     assert count(tmp_path / "run", study, "pending") == 6 - done
     with Store.open(tmp_path / "run") as store:
-        summary = run_study(study, SMOKE, store=store, workers=2, overrides=options)
+        summary = run_study(study, SMOKE, store=store, workers=0, overrides=options)
         assert summary[:3] == (6 - done, 0, done)
         rows = store.rows(study.name, SMOKE)
     assert rows == expected_rows(tmp_path / "expected", study, overrides=options)

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.support.grids import pairs
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder
@@ -80,11 +81,6 @@ def assert_equal_decoders(cached, plain, net, tolerance):
 
 
 SWITCHES = [
-    *(
-        {"positions": positions, "norm": norm}
-        for positions in ("learned", "linear", "rotary", "none")
-        for norm in ("pre", "post", "projection", "feedforward", "kept", "none")
-    ),
     {"layers": 1},
     {"layers": 3, "positions": "rotary"},
     {"heads": 1},
@@ -94,13 +90,12 @@ SWITCHES = [
     {"embedding": "one_hot", "tied": True, "bias": False},
     {"activation": "relu", "final_norm": False},
 ]
+POSITIONS = ("learned", "linear", "rotary", "none")
+NORMS = ("pre", "post", "projection", "feedforward", "kept", "none")
+TOLERANCES = {torch.float64: 1e-10, torch.float32: 1e-5}
 
 
-@pytest.mark.parametrize(
-    "switches", SWITCHES, ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items())
-)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-def test_a_cache_equals_recomputation(switches, dtype, tolerance):
+def assert_a_cache_equals_recomputation(switches, dtype):
     lm = model(dtype=dtype, **switches)
     for seed in range(3):
         script = Script(seed, CachedDecoder(lm, 3), RecomputingDecoder(lm, 3))
@@ -108,7 +103,28 @@ def test_a_cache_equals_recomputation(switches, dtype, tolerance):
             script.step()
             if step % (1 + seed) == 0:  # asked always, or with several operations pending
                 net = lm.net if step % 6 == 0 else None
-                assert_equal_decoders(*script.decoders, net, tolerance)
+                assert_equal_decoders(*script.decoders, net, TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize(
+    "switches", SWITCHES, ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items())
+)
+def test_a_cache_equals_recomputation(switches):
+    assert_a_cache_equals_recomputation(switches, torch.float64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "switches", SWITCHES, ids=lambda s: ",".join(f"{k}={v}" for k, v in s.items())
+)
+def test_a_cache_equals_recomputation_in_single_precision(switches):
+    assert_a_cache_equals_recomputation(switches, torch.float32)
+
+
+@pytest.mark.parametrize(("positions", "norm"), pairs(POSITIONS, NORMS))
+def test_a_cache_with_every_kind_of_positions_and_norms(positions, norm):
+    for dtype in TOLERANCES:
+        assert_a_cache_equals_recomputation({"positions": positions, "norm": norm}, dtype)
 
 
 def test_forks_and_their_origin_live_apart():

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.support.grids import pairs
 
 from benchmarks import guided
 from triptych.core.decoders import RecomputingDecoder
@@ -36,9 +37,11 @@ def assert_same(cached, plain, layer, rows=None):
         torch.testing.assert_close(state, plain.lm.net.inspect(inputs).hidden[layer][0, -1])
 
 
-@pytest.mark.parametrize("layer", [0, 1, 2])
-@pytest.mark.parametrize(("at_once", "copied"), [(1, 1), (8, 2), (40, 3), (2048, 64)])
-def test_a_cache_run_in_parts_equals_recomputation(monkeypatch, at_once, copied, layer):
+@pytest.mark.parametrize(
+    ("parts", "layer"), pairs([(1, 1), (8, 2), (40, 3), (2048, 64)], [0, 1, 2])
+)
+def test_a_cache_run_in_parts_equals_recomputation(monkeypatch, parts, layer):
+    at_once, copied = parts
     monkeypatch.setattr(cache, "_SLOTS_ON_A_CPU", at_once)
     monkeypatch.setattr(cache, "_ROWS_COPIED", copied)
     lm, generator = model(), torch.Generator().manual_seed(at_once)

@@ -157,7 +157,11 @@ def worst(got, wanted):
     return max((abs(g - w) / max(1.0, -w / 700) for g, w in pairs), default=0.0)
 
 
-@pytest.mark.parametrize("p", [0.3, 1e-12, 1e-18, 1e-100, 1e-200, 1e-300])
+slow = pytest.mark.slow
+RARE = [0.3, 1e-18, 1e-300, *(pytest.param(p, marks=slow) for p in (1e-12, 1e-100, 1e-200))]
+
+
+@pytest.mark.parametrize("p", RARE)
 @pytest.mark.parametrize("rules", [rare_end, rare_everything])
 def test_rare_words_and_ends_against_fractions(rules, p):
     """Probabilities down to p^4, far below the smallest float, in every conditional."""

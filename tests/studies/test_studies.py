@@ -38,16 +38,9 @@ def smoke_rows(name):
         return Rows(study.row_from_json(row) for row in store.rows(study, Scale.SMOKE))
 
 
-# Shape checks make these five times as slow; they have tests of their own, with the checks.
-LONG = {"refinement_truth"}
-LONG |= {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
-LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
-LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
-LONG |= {"head_importance", "real_translation", "who_wins"}
-
-
-# Ten seconds and more each; their own tests run their parts.
-SLOW = {"code_cases", "dyck_backtracking", "reaching_the_mode"}
+# Ten seconds and more each. Their own tests run their units; that of `exact_masking` runs them all.
+SLOW = {"bracket_theory", "code_cases", "dyck_backtracking", "exact_masking", "masking_more"}
+SLOW |= {"reaching_the_mode", "topic_theory"}
 each_study_in_time = pytest.mark.parametrize(
     "study",
     [
@@ -58,15 +51,28 @@ each_study_in_time = pytest.mark.parametrize(
 
 
 @each_study_in_time
-def test_runs_at_smoke_scale(study, request):
-    if study.name in LONG:
-        request.getfixturevalue("unchecked_shapes")
+def test_runs_at_smoke_scale(study, unchecked_shapes):
+    """Shape checks make a study up to five times as slow; its own tests have them."""
     rows = smoke_rows(study.name)
     assert rows
     for claim in study.claims:
         assert claim.verdict(rows).outcome in Status
     for figure in study.figures:
         assert to_svg(figure(rows)).startswith("<svg")
+
+
+# Minutes with the checks.
+LONG = {"refinement_truth"}
+LONG |= {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
+LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
+LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
+LONG |= {"head_importance", "real_translation", "who_wins"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(STUDIES.keys() - LONG))
+def test_shapes_at_smoke_scale(name):
+    assert smoke_rows.__wrapped__(name)
 
 
 @each_claim

@@ -11,7 +11,7 @@ import inspect
 
 import jaxtyping
 
-FIRST, EVERY = 25, 20
+FIRST, EVERY = 5, 50
 
 _test = [0]
 

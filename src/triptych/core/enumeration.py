@@ -33,22 +33,31 @@ _LINE = 80  # letters of outcomes that a law prints
 _ROUNDING = 1e-6
 
 
-class _Fork(BaseException):
-    """Raised when a replayed program asks for a choice not yet decided.
+class _Dropped(BaseException):
+    """Ends a run whose branch is dropped.
 
     Not an Exception, so that a program which catches its own errors does not catch this.
     """
 
-    def __init__(self, probs: list[float]) -> None:
-        self.probs = probs
 
+class _DepthFirst:
+    """Answers with decided outcomes in order, and from there on with the last possible one.
 
-class _ReplayRng:
-    """Answers with decided outcomes in order; a batch is a sequence of single choices."""
+    The other outcomes of a choice wait for later runs. A batch is a sequence of single choices.
+    """
 
-    def __init__(self, decided: tuple[int, ...]) -> None:
-        self.decided = decided
+    def __init__(self, cutoff: float, max_runs: int, max_choices: int) -> None:
+        self.cutoff, self.max_runs, self.max_choices = cutoff, max_runs, max_choices
+        self.waiting: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
+        self.followed = 0
+        self.missing = 0.0
+
+    def begin(self) -> None:
+        """Take the branch that came last; ends with `_Dropped` if it is dropped."""
+        decided, self.mass = self.waiting.pop()
+        self.decided = list(decided)
         self.used = 0
+        self._follow()
 
     def categorical(
         self,
@@ -60,10 +69,29 @@ class _ReplayRng:
         drawn: list[int] = []
         for row in flat:
             if self.used == len(self.decided):
-                raise _Fork(row.tolist())
+                self._choose(row.tolist())
             drawn.append(self.decided[self.used])
             self.used += 1
         return torch.tensor(drawn, dtype=torch.long, device=log_probs.device).reshape(shape)
+
+    def _choose(self, probs: list[float]) -> None:
+        possible = [k for k, p in enumerate(probs) if p > 0]
+        if not possible:
+            raise _Dropped
+        *others, last = possible
+        self.waiting += [((*self.decided, k), self.mass * probs[k]) for k in others]
+        self.decided.append(last)
+        self.mass *= probs[last]
+        self._follow()
+
+    def _follow(self) -> None:
+        if self.followed == self.max_runs:
+            self.waiting.append((tuple(self.decided), self.mass))
+            raise _Dropped
+        self.followed += 1
+        if self.mass < self.cutoff or len(self.decided) > self.max_choices:
+            self.missing += self.mass
+            raise _Dropped
 
 
 @dataclass(frozen=True)
@@ -155,41 +183,38 @@ def exact_law(
 
     `program` must be a function of its choices alone. A program that may run for ever needs a
     `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`, as
-    are branches of more than `max_choices` choices.
+    are branches of more than `max_choices` choices. At most `max_runs` branches are followed: every
+    sequence of choices that a run begins with counts as one.
     """
     check_callable("program", program, "program(rng)")
     cutoff = as_number("cutoff", cutoff, at_least=0)
     max_runs = as_count("max_runs", max_runs, at_least=1)
     max_choices = as_count("max_choices", max_choices)
     probs: dict[Hashable, float] = defaultdict(float)
-    missing = 0.0
-    frontier: list[tuple[tuple[int, ...], float]] = [((), 1.0)]
-    for _ in range(max_runs):
-        if not frontier:
-            return Law(dict(probs), missing)
-        decided, mass = frontier.pop()
-        if mass < cutoff or len(decided) > max_choices:
-            missing += mass
-            continue
+    search = _DepthFirst(cutoff, max_runs, max_choices)
+    while search.waiting and search.followed < max_runs:
         try:
-            outcome = program(_ReplayRng(decided))
-            if isinstance(outcome, Tensor):
-                raise UserError(
-                    "the program returned a tensor, which has no value to compare by; return "
-                    "x.item() or tuple(x.tolist())"
-                )
-            if not isinstance(outcome, Hashable):
-                raise UserError(
-                    f"the program returned a {type(outcome).__name__}, which is not hashable; "
-                    "return a tuple"
-                )
-            probs[outcome] += mass
-        except _Fork as fork:
-            frontier += [((*decided, k), mass * p) for k, p in enumerate(fork.probs) if p > 0]
-    raise UserError(
-        f"exact_law gave up after {max_runs} runs of the program; "
-        "make the case smaller or pass a cutoff"
-    )
+            search.begin()
+            outcome = program(search)
+        except _Dropped:
+            continue
+        if isinstance(outcome, Tensor):
+            raise UserError(
+                "the program returned a tensor, which has no value to compare by; return "
+                "x.item() or tuple(x.tolist())"
+            )
+        if not isinstance(outcome, Hashable):
+            raise UserError(
+                f"the program returned a {type(outcome).__name__}, which is not hashable; "
+                "return a tuple"
+            )
+        probs[outcome] += search.mass
+    if search.waiting:
+        raise UserError(
+            f"exact_law gave up after {max_runs} branches of the program's choices; "
+            "make the case smaller or pass a cutoff"
+        )
+    return Law(dict(probs), search.missing)
 
 
 def exact_transition_matrix(

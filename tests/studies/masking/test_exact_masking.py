@@ -12,6 +12,7 @@ from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table
 from triptych.core.validation import UserError
 from triptych.lab.results.ledger import load_ledger
+from triptych.lab.results.plots import to_svg
 from triptych.lab.running.workbench import WorkBench
 from triptych.studies.api.figures import Panel
 from triptych.studies.api.study import Rows, Scale
@@ -101,6 +102,15 @@ def test_worked_efficiency():
 
 
 # ------------------------------------------------------------------ rows
+
+
+def test_runs_at_smoke_scale(rows):
+    """As every study in `test_studies`, which does not run this one a second time."""
+    assert [STUDY.row_from_json(STUDY.row_to_json(row, n)) for n, row in enumerate(rows)] == [*rows]
+    for claim in STUDY.claims:
+        assert claim.verdict(rows).outcome in Status
+    for figure in STUDY.figures:
+        assert to_svg(figure(rows)).startswith("<svg")
 
 
 def test_exact_claims_are_decided_at_smoke_scale(rows):

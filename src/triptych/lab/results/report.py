@@ -5,6 +5,7 @@ inside the file. Everything that comes from rows, settings or errors is escaped.
 a summary and chosen claims; the ledger and the studies are folded under them.
 """
 
+import functools
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -125,6 +126,7 @@ def _large(
     return views, elsewhere
 
 
+@functools.cache
 def _environment() -> Environment:
     page = Environment(
         loader=FunctionLoader(_text),
