@@ -12,11 +12,12 @@ computed, once each: a document of 125 words has 19 questions, of which 15 show 
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.display import counted
 from triptych.core.validation import UserError
+from triptych.models.language_models import ScoredLogits
 from triptych.models.layers import Attention, Block
 from triptych.models.transformer import Transformer
 
@@ -46,6 +47,15 @@ class BagLM:
             self.net, count_tokens(document, self.net.shape.vocab_size), queries.clamp(min=0)
         )
 
+    def scored_logits(
+        self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch queries"]
+    ) -> ScoredLogits:
+        """The `token_logits` where scored; a token that a document asks about twice has one."""
+        counts = count_tokens(seen[:, : self.length], self.net.shape.vocab_size)
+        document, question = scored.nonzero(as_tuple=True)
+        queries = seen[:, self.length :][document, question]
+        return _answered_once(self.net, counts, document, queries)
+
 
 @dataclass(frozen=True, eq=False)
 class UniformBagLM:
@@ -63,10 +73,19 @@ class UniformBagLM:
     def token_logits(
         self, seen: Int[Tensor, "batch columns"]
     ) -> Float[Tensor, "batch queries vocab"]:
+        return self._answers(seen)[:, None].expand(-1, seen.shape[1] - self.length, -1)
+
+    def scored_logits(
+        self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch queries"]
+    ) -> ScoredLogits:
+        """The `token_logits` where scored: one answer for each document."""
+        return ScoredLogits(self._answers(seen), scored.nonzero()[:, 0])
+
+    def _answers(self, seen: Int[Tensor, "batch columns"]) -> Float[Tensor, "batch vocab"]:
         counts = count_tokens(seen[:, : self.length], self.net.shape.vocab_size)
         frequency = counts / counts.sum(1, keepdim=True)
         mixed = only_attention(self.net).value(frequency @ token_vectors(self.net))
-        return self.net.read_out(mixed)[:, None].expand(-1, seen.shape[1] - self.length, -1)
+        return self.net.read_out(mixed)
 
 
 def count_tokens(
@@ -98,16 +117,27 @@ def bag_logits(
     Most questions about a document show the same token, the mask: each is answered once.
     """
     _check(net)
+    document = torch.arange(len(queries), device=queries.device)[:, None].expand_as(queries)
+    answers, place = _answered_once(net, counts, document.flatten(), queries.flatten())
+    assert place is not None
+    return answers.index_select(0, place).unflatten(0, queries.shape)
+
+
+def _answered_once(
+    net: Transformer,
+    counts: Float[Tensor, "batch vocab"],
+    document: Int[Tensor, " questions"],
+    queries: Int[Tensor, " questions"],
+) -> ScoredLogits:
+    """The logits of every document and token that some question has, each of them once."""
     attention, vectors, vocab = only_attention(net), token_vectors(net), net.shape.vocab_size
-    documents = torch.arange(len(queries), device=queries.device)[:, None]
-    asked, place = (vocab * documents + queries).unique(return_inverse=True)
+    asked, place = (vocab * document + queries).unique(return_inverse=True)
     document, token = asked // vocab, asked % vocab
     scores = _scores(attention, vectors)
     log_counts = counts.to(scores.dtype).log()[document]
     pattern = (scores.index_select(1, token) + log_counts).softmax(-1)  # heads asked vocab
     value = attention.value(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
-    answers = net.read_out(attention.join((pattern @ value)[None]))[0]
-    return answers.index_select(0, place.flatten()).unflatten(0, place.shape)
+    return ScoredLogits(net.read_out(attention.join((pattern @ value)[None]))[0], place)
 
 
 def _scores(

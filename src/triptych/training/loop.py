@@ -12,17 +12,19 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
+from triptych.models.language_models import ScoredLogits
 from triptych.training.checkpoints import resume, save
 from triptych.training.gap import Gap, measure_on
-from triptych.training.objectives import Objective, loss
+from triptych.training.objectives import Objective, Prediction, loss, scored_loss
 from triptych.training.step import Descent, Recipe, descend
 
 Sampler = Callable[[int, TorchRng], Int[Tensor, "batch length"]]
+AHEAD = 16  # steps whose data a quick recipe draws at once: a small batch costs mostly calls
 
 
 @runtime_checkable
@@ -35,6 +37,15 @@ class Trainable(Protocol):
     def token_logits(
         self, seen: Int[Tensor, "batch length"], /
     ) -> Float[Tensor, "batch length vocab"]: ...
+
+
+@runtime_checkable
+class AnswersScored(Protocol):
+    """A language model that computes logits at scored positions alone, for less."""
+
+    def scored_logits(
+        self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch positions"], /
+    ) -> ScoredLogits: ...
 
 
 @dataclass
@@ -81,10 +92,25 @@ def fit(
     history.losses = descent.losses
     last = recipe.steps if stop_after is None else min(recipe.steps, stop_after)
     forward = torch.compile(model.token_logits) if recipe.compile else model.token_logits
+    quick = recipe.quick and device_type == "cpu"
+    if quick and checkpoint is not None:
+        raise UserError("a quick recipe draws data ahead, which a checkpoint does not keep")
+    waiting: list[Prediction] = []
     net.train()
 
+    def next_prediction() -> Prediction:
+        if not quick:
+            return objective(sample(recipe.batch, rng), rng)
+        if not waiting:
+            drawn = objective(sample(AHEAD * recipe.batch, rng), rng)
+            waiting.extend(reversed(drawn.split(recipe.batch)))
+        return waiting.pop()
+
     def loss_at(step: int) -> Float[Tensor, ""]:
-        prediction = objective(sample(recipe.batch, rng), rng)
+        prediction = next_prediction()
+        if quick and not recipe.compile and isinstance(model, AnswersScored):
+            logits = model.scored_logits(prediction.seen, prediction.scored)
+            return scored_loss(logits, prediction, recipe.loss)
         cast = (
             torch.autocast(device_type, torch.bfloat16)
             if recipe.autocast == "bfloat16"

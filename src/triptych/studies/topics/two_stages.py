@@ -368,5 +368,5 @@ STUDY = Study(
     rows=(Curves, Diverged),
     claims=[Claim("li.fig-2.4", judge, _REFUTED, held_by=_HELD)],
     figures=[curves_figure, map_figure],
-    same_rows_as=["40af290aff89"],
+    revision=2,
 )

@@ -281,6 +281,7 @@ def trained(
         learning_rate=training.learning_rate,
         l2=training.l2,
         loss=training.loss,
+        quick=True,
     )
     if watch is not None:
         watch(0, net)
