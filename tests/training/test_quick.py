@@ -121,7 +121,7 @@ def test_quick_training_ends_where_plain_training_does() -> None:
             scored = tokens.roll(1, 1) == 0
             return Prediction(tokens.masked_fill(scored, 4), tokens, scored, None)
 
-        # Adam would make large steps of a gradient that is 0 but for rounding, as that of W^K's bias
+        # not Adam, which makes large steps of a gradient that is 0 but for rounding
         how = {"optimiser": "sgd", "learning_rate": 0.1, "clip": 1.0}
         recipe = Recipe(steps=AHEAD + 4, batch=4, quick=quick, **how)
         history = fit(model, sample, hide_after_zero, recipe, TorchRng(0))
