@@ -9,11 +9,12 @@ so one table of V x V scores serves every document, and only the tokens that are
 computed, once each: a document of 125 words has 19 questions, of which 15 show the mask.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from triptych.core.display import counted
 from triptych.core.validation import UserError
@@ -88,6 +89,69 @@ class UniformBagLM:
         return self.net.read_out(mixed)
 
 
+class StackedBags(nn.Module):
+    """Several networks with one-hot inputs on the same documents, as one computation.
+
+    Each is what `BagLM` reads, with one head; its inputs are c · I, and its output matrix is I. So
+    W^Q of an input is a column of W^Q, and no product is needed. Only W^Q, W^K, W^V and the biases
+    are parameters here, one slice for each network; `put_back` writes them into the networks.
+    """
+
+    def __init__(self, nets: Sequence[Transformer], length: int) -> None:
+        super().__init__()
+        if not nets or any(net.shape != nets[0].shape for net in nets):
+            raise UserError("networks that are stacked must have one shape, and be at least one")
+        for net in nets:
+            _check(net)
+            _check_one_hot(net)
+        self.nets, self.length = list(nets), length  # a list: the networks are no submodules
+        self.scale = only_attention(nets[0]).scale
+        self.input_length = torch.stack([_inputs(net)[0, 0] for net in nets])[:, None, None]
+        for name in _STACKED:
+            values = torch.stack([net.get_parameter(name).detach() for net in nets])
+            self.register_parameter(name.replace(".", "_"), nn.Parameter(values))
+
+    def scored_logits(
+        self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch queries"]
+    ) -> tuple[Float[Tensor, "members answers vocab"], Int[Tensor, " scored"]]:
+        """The answers that are needed, of every network, and which of them a question has."""
+        vocab = self.nets[0].shape.vocab_size
+        counts = count_tokens(seen[:, : self.length], vocab)
+        document, question = scored.nonzero(as_tuple=True)
+        queries = seen[:, self.length :][document, question]
+        asked, place = (vocab * document + queries).unique(return_inverse=True)
+        query, key, value = (self._of_inputs(part) for part in ("query", "key", "value"))
+        scores = self.scale * query @ key.transpose(1, 2)
+        log_counts = counts.log()[asked // vocab]
+        pattern = (scores.index_select(1, asked % vocab) + log_counts).softmax(-1)
+        return pattern @ value + self.get_parameter("output_bias")[:, None], place
+
+    def _of_inputs(self, part: str) -> Float[Tensor, "members vocab vocab"]:
+        """W x + b for all inputs x = c e_w: one row for each token w."""
+        weight = self.get_parameter(f"blocks_0_attention_{part}_weight")
+        bias = self.get_parameter(f"blocks_0_attention_{part}_bias")
+        return self.input_length * weight.transpose(1, 2) + bias[:, None]
+
+    def norms(self, part: str) -> Float[Tensor, " members"]:
+        """Frobenius norm of W^Q, W^K or W^V of every network: "query", "key" or "value"."""
+        weight = self.get_parameter(f"blocks_0_attention_{part}_weight")
+        return weight.detach().flatten(1).norm(dim=1)
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Write the parameters into the networks."""
+        for name in _STACKED:
+            stacked = self.get_parameter(name.replace(".", "_"))
+            for net, value in zip(self.nets, stacked, strict=True):
+                net.get_parameter(name).copy_(value)
+
+
+_STACKED = (
+    *(f"blocks.0.attention.{p}.{w}" for p in ("query", "key", "value") for w in ("weight", "bias")),
+    "output.bias",
+)
+
+
 def count_tokens(
     document: Int[Tensor, "batch t"], vocab_size: int
 ) -> Float[Tensor, "batch {vocab_size}"]:
@@ -160,6 +224,23 @@ def token_vectors(net: Transformer) -> Float[Tensor, "vocab width"]:
     """What enters the layer for each token; without an embedding of its own a network has none."""
     tokens = torch.arange(net.shape.vocab_size, device=net.output.weight.device)
     return net.embed(tokens[None])[0]
+
+
+def _inputs(net: Transformer) -> Float[Tensor, "vocab width"]:
+    assert net.embedding is not None
+    return net.embedding.weight.detach()
+
+
+def _check_one_hot(net: Transformer) -> None:
+    """Its inputs are multiples of one-hot vectors, its output is the identity, it has one head."""
+    inputs, outputs = _inputs(net), net.output.weight.detach()
+    one = torch.eye(net.shape.vocab_size, dtype=inputs.dtype, device=inputs.device)
+    same = inputs.shape == one.shape and torch.equal(inputs, inputs[0, 0] * one)
+    if not same or not torch.equal(outputs, one) or net.shape.heads != 1 or not net.shape.bias:
+        raise UserError(
+            "networks are stacked when their inputs are multiples of one-hot vectors, their output "
+            "matrix is the identity, and they have one head and biases"
+        )
 
 
 def _check(net: Transformer) -> None:

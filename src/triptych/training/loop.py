@@ -5,7 +5,7 @@ stopped continues from its checkpoint to bitwise the same result on the same dev
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -95,19 +95,11 @@ def fit(
     quick = recipe.quick and device_type == "cpu"
     if quick and checkpoint is not None:
         raise UserError("a quick recipe draws data ahead, which a checkpoint does not keep")
-    waiting: list[Prediction] = []
+    data = predictions(sample, objective, recipe.batch, rng, ahead=AHEAD if quick else 1)
     net.train()
 
-    def next_prediction() -> Prediction:
-        if not quick:
-            return objective(sample(recipe.batch, rng), rng)
-        if not waiting:
-            drawn = objective(sample(AHEAD * recipe.batch, rng), rng)
-            waiting.extend(reversed(drawn.split(recipe.batch)))
-        return waiting.pop()
-
     def loss_at(step: int) -> Float[Tensor, ""]:
-        prediction = next_prediction()
+        prediction = next(data)
         if quick and not recipe.compile and isinstance(model, AnswersScored):
             logits = model.scored_logits(prediction.seen, prediction.scored)
             return scored_loss(logits, prediction, recipe.loss)
@@ -144,6 +136,14 @@ def fit(
         descent.use_average()
     net.eval()
     return history
+
+
+def predictions(
+    sample: Sampler, objective: Objective, batch: int, rng: TorchRng, *, ahead: int = AHEAD
+) -> Iterator[Prediction]:
+    """What to predict at every step, for ever; drawn for `ahead` steps at a time."""
+    while True:
+        yield from objective(sample(ahead * batch, rng), rng).split(batch)
 
 
 def gap_meter(

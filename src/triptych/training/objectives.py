@@ -146,19 +146,41 @@ def scored_loss(
     answers, place = logits
     tokens = prediction.tokens[prediction.scored]
     place = torch.arange(len(tokens), device=tokens.device) if place is None else place
-    count = max(1, len(tokens))
-    if prediction.law is not None:
+    if prediction.law is None:
+        each = _against_tokens(answers, place, tokens, name)
+    else:
         law = prediction.law[prediction.scored]
         each = _against_law(answers.index_select(0, place), law, name)
-    elif name == "cross_entropy":
-        each = -_entries(_log_probs(answers), place, tokens)
-    elif name == "squared":
+    return each.sum() / max(1, len(tokens))
+
+
+def member_scored_losses(
+    answers: Float[Tensor, "members answers vocab"],
+    place: Int[Tensor, " scored"],
+    prediction: Prediction,
+    name: LossName = "cross_entropy",
+) -> Float[Tensor, " members"]:
+    """The `scored_loss` of every member; all of them answer the same questions about tokens."""
+    members, count = answers.shape[:2]
+    tokens = prediction.tokens[prediction.scored]
+    places = count * torch.arange(members, device=place.device)[:, None] + place
+    each = _against_tokens(answers.flatten(0, 1), places.flatten(), tokens.repeat(members), name)
+    return each.view(members, -1).sum(1) / max(1, len(tokens))
+
+
+def _against_tokens(
+    answers: Float[Tensor, "answers vocab"],
+    place: Int[Tensor, " n"],
+    tokens: Int[Tensor, " n"],
+    name: LossName,
+) -> Float[Tensor, " n"]:
+    if name == "cross_entropy":
+        return -_entries(_log_probs(answers), place, tokens)
+    if name == "squared":
         # ‖logits - onehot‖² = ‖logits‖² - 2 logits(x) + 1
         squares = answers.square().sum(-1).index_select(0, place)
-        each = squares - 2 * _entries(answers, place, tokens) + 1
-    else:
-        raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
-    return each.sum() / count
+        return squares - 2 * _entries(answers, place, tokens) + 1
+    raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
 
 
 def _entries(

@@ -147,6 +147,8 @@ class Descent:
     members
         How many networks are trained at once: the first dimension of every parameter, and the
         length of the losses. None for one network, whose loss is one number.
+    finite
+        Losses must be numbers, and one that is none is an error; else it is kept.
     losses
         The loss of every step that is settled; a list of one per member where there are members.
     working
@@ -162,8 +164,10 @@ class Descent:
         members: int | None = None,
         recorded: bool = False,
         working: Sequence[nn.Parameter] | None = None,
+        finite: bool = True,
     ) -> None:
         self.recipe, self.parameters, self.members = recipe, list(parameters), members
+        self.finite = finite
         self.working = None if working is None else list(working)
         self.optimiser = optimiser_for(recipe, self.parameters, recorded=recorded)
         self.average: list[Tensor] | None = None
@@ -257,7 +261,7 @@ class Descent:
         self._waiting.clear()
         for step, found in enumerate(values, start=end - len(values)):
             for member, value in enumerate([found] if self.members is None else found):
-                if not math.isfinite(value):
+                if self.finite and not math.isfinite(value):
                     whose = "" if self.members is None else f" of member {member}"
                     raise FloatingPointError(
                         f"the loss{whose} is {value} at step {step}; lower the learning rate (now "

@@ -9,7 +9,8 @@ Tokens: words 0..Tv-1, the mask Tv and, if wanted, a start token Tv+1 at the hea
 """
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
@@ -21,15 +22,20 @@ from triptych.core.corruption import corrupt
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.models.bags import BagLM, UniformBagLM
+from triptych.models.bags import BagLM, StackedBags, UniformBagLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.topics import LDA
 from triptych.studies.api.study import Settings, Unit
 from triptych.training.corpus import Corpus
-from triptych.training.loop import History, fit
-from triptych.training.objectives import LossName, Objective, Prediction
-from triptych.training.step import Recipe
+from triptych.training.loop import History, fit, predictions
+from triptych.training.objectives import (
+    LossName,
+    Objective,
+    Prediction,
+    member_scored_losses,
+)
+from triptych.training.step import Descent, Recipe
 
 Optimiser = Literal["sgd", "adam"]
 PAIRS: tuple[tuple[LossName, Optimiser], ...] = (
@@ -263,6 +269,18 @@ def reader(net: Transformer, documents: Documents, training: Training) -> BagLM 
     return BagLM(net, length) if training.attention else UniformBagLM(net, length)
 
 
+def _recipe(training: Training) -> Recipe:
+    return Recipe(
+        steps=training.steps,
+        batch=training.batch,
+        optimiser=training.optimiser,
+        learning_rate=training.learning_rate,
+        l2=training.l2,
+        loss=training.loss,
+        quick=True,
+    )
+
+
 def trained(
     documents: Documents,
     training: Training,
@@ -274,15 +292,7 @@ def trained(
     every step."""
     net = network(documents, training, seed)
     corpus = documents.corpus(seed)
-    recipe = Recipe(
-        steps=training.steps,
-        batch=training.batch,
-        optimiser=training.optimiser,
-        learning_rate=training.learning_rate,
-        l2=training.l2,
-        loss=training.loss,
-        quick=True,
-    )
+    recipe = _recipe(training)
     if watch is not None:
         watch(0, net)
     history = fit(
@@ -294,6 +304,46 @@ def trained(
         report=None if watch is None else lambda step, value, gap: watch(step, net),
     )
     return net, history
+
+
+def trained_together(
+    documents: Documents,
+    trainings: Sequence[Training],
+    seed: int,
+    *,
+    watch: Callable[[int, StackedBags], None],
+    at: Collection[int],
+) -> list[Transformer | None]:
+    """One-hot networks trained on the same documents, None where a loss became infinite.
+
+    They may differ in `init_scale` and `input_length`. `watch(step, nets)` is called when the
+    number of steps is one of `at`; when no network has a finite loss any more, all is over.
+    """
+    first = trainings[0]
+    nets = [network(documents, training, seed) for training in trainings]
+    stacked = StackedBags(nets, documents.length + first.start)
+    recipe = _recipe(first)
+    descent = Descent(recipe, list(stacked.parameters()), members=len(nets), finite=False)
+    sample, objective = documents.corpus(seed).sample, masked_words(documents, first)
+    data = predictions(sample, objective, recipe.batch, TorchRng(seed + 1_000_003))
+    alive = [True] * len(nets)
+    if 0 in at:
+        watch(0, stacked)
+    for step in range(recipe.steps):
+        prediction = next(data)
+        answers, place = stacked.scored_logits(prediction.seen, prediction.scored)
+        losses = member_scored_losses(answers, place, prediction, recipe.loss)
+        descent.step(step, losses)
+        done = step + 1
+        if done in at or done == recipe.steps:
+            descent.settle(done)
+            alive = [all(map(math.isfinite, each)) for each in zip(*descent.losses, strict=True)]
+            if not any(alive):
+                break
+        if done in at:
+            watch(done, stacked)
+    stacked.put_back()
+    return [net if lives else None for net, lives in zip(nets, alive, strict=True)]
 
 
 # ------------------------------------------------------------------ stopping by a held-out loss
