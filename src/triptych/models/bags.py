@@ -9,6 +9,7 @@ so one table of V x V scores serves every document, and only the tokens that are
 computed, once each: a document of 125 words has 19 questions, of which 15 show the mask.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -52,10 +53,23 @@ class BagLM:
         self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch queries"]
     ) -> ScoredLogits:
         """The `token_logits` where scored; a token that a document asks about twice has one."""
-        counts = count_tokens(seen[:, : self.length], self.net.shape.vocab_size)
-        document, question = scored.nonzero(as_tuple=True)
-        queries = seen[:, self.length :][document, question]
-        return _answered_once(self.net, counts, document, queries)
+        counts, document, queries = _questions(self.net, self.length, seen, scored)
+        if self._input_length is None:
+            return _answered_once(self.net, counts, document, queries)
+        parts = [self.net.get_parameter(name)[None] for name in _STACKED]
+        scale = only_attention(self.net).scale
+        answers, place = _one_hot_answers(
+            parts, self._input_length, scale, counts, document, queries
+        )
+        return ScoredLogits(answers[0], place)
+
+    @functools.cached_property
+    def _input_length(self) -> Float[Tensor, ""] | None:
+        """c of a network with inputs c · I and output matrix I, both frozen; None of others."""
+        net = self.net
+        assert net.embedding is not None
+        frozen = not (net.embedding.weight.requires_grad or net.output.weight.requires_grad)
+        return _inputs(net)[0, 0] if frozen and _is_one_hot(net) else None
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,22 +129,8 @@ class StackedBags(nn.Module):
         self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch queries"]
     ) -> tuple[Float[Tensor, "members answers vocab"], Int[Tensor, " scored"]]:
         """The answers that are needed, of every network, and which of them a question has."""
-        vocab = self.nets[0].shape.vocab_size
-        counts = count_tokens(seen[:, : self.length], vocab)
-        document, question = scored.nonzero(as_tuple=True)
-        queries = seen[:, self.length :][document, question]
-        asked, place = (vocab * document + queries).unique(return_inverse=True)
-        query, key, value = (self._of_inputs(part) for part in ("query", "key", "value"))
-        scores = self.scale * query @ key.transpose(1, 2)
-        log_counts = counts.log()[asked // vocab]
-        pattern = (scores.index_select(1, asked % vocab) + log_counts).softmax(-1)
-        return pattern @ value + self.get_parameter("output_bias")[:, None], place
-
-    def _of_inputs(self, part: str) -> Float[Tensor, "members vocab vocab"]:
-        """W x + b for all inputs x = c e_w: one row for each token w."""
-        weight = self.get_parameter(f"blocks_0_attention_{part}_weight")
-        bias = self.get_parameter(f"blocks_0_attention_{part}_bias")
-        return self.input_length * weight.transpose(1, 2) + bias[:, None]
+        questions = _questions(self.nets[0], self.length, seen, scored)
+        return _one_hot_answers(list(self.parameters()), self.input_length, self.scale, *questions)
 
     def norms(self, part: str) -> Float[Tensor, " members"]:
         """Frobenius norm of W^Q, W^K or W^V of every network: "query", "key" or "value"."""
@@ -150,6 +150,43 @@ _STACKED = (
     *(f"blocks.0.attention.{p}.{w}" for p in ("query", "key", "value") for w in ("weight", "bias")),
     "output.bias",
 )
+
+
+def _one_hot_answers(
+    parts: Sequence[Float[Tensor, "members ..."]],
+    input_length: Float[Tensor, "..."],
+    scale: float,
+    counts: Float[Tensor, "batch vocab"],
+    document: Int[Tensor, " questions"],
+    queries: Int[Tensor, " questions"],
+) -> tuple[Float[Tensor, "members answers vocab"], Int[Tensor, " questions"]]:
+    """The answers that are needed, of networks with inputs c e_w; `parts` as in `_STACKED`.
+
+    W c e_w is c times a column of W: one row for each token, without a product.
+    """
+    *linear, output_bias = parts
+    query, key, value = (
+        input_length * weight.transpose(1, 2) + bias[:, None]
+        for weight, bias in zip(linear[::2], linear[1::2], strict=True)
+    )
+    vocab = counts.shape[1]
+    asked, place = (vocab * document + queries).unique(return_inverse=True)
+    scores = scale * query @ key.transpose(1, 2)
+    log_counts = counts.log()[asked // vocab]
+    pattern = (scores.index_select(1, asked % vocab) + log_counts).softmax(-1)
+    return pattern @ value + output_bias[:, None], place
+
+
+def _questions(
+    net: Transformer,
+    length: int,
+    seen: Int[Tensor, "batch columns"],
+    scored: Bool[Tensor, "batch queries"],
+) -> tuple[Float[Tensor, "batch vocab"], Int[Tensor, " questions"], Int[Tensor, " questions"]]:
+    """Counts of the documents; and of every scored question, its document and its token."""
+    counts = count_tokens(seen[:, :length], net.shape.vocab_size)
+    document, question = scored.nonzero(as_tuple=True)
+    return counts, document, seen[:, length:][document, question]
 
 
 def count_tokens(
@@ -231,15 +268,21 @@ def _inputs(net: Transformer) -> Float[Tensor, "vocab width"]:
     return net.embedding.weight.detach()
 
 
+def _is_one_hot(net: Transformer) -> bool:
+    """Its inputs are c · I, its output matrix is I, it has biases, one head and no W^O."""
+    inputs, outputs, shape = _inputs(net), net.output.weight.detach(), net.shape
+    one = torch.eye(shape.vocab_size, dtype=inputs.dtype, device=inputs.device)
+    square = inputs.shape == one.shape and type(net) is Transformer
+    plain = shape.bias and shape.heads == 1 and not shape.output_projection
+    same = square and torch.equal(inputs, inputs[0, 0] * one) and torch.equal(outputs, one)
+    return same and plain and net.final_norm is None
+
+
 def _check_one_hot(net: Transformer) -> None:
-    """Its inputs are multiples of one-hot vectors, its output is the identity, it has one head."""
-    inputs, outputs = _inputs(net), net.output.weight.detach()
-    one = torch.eye(net.shape.vocab_size, dtype=inputs.dtype, device=inputs.device)
-    same = inputs.shape == one.shape and torch.equal(inputs, inputs[0, 0] * one)
-    if not same or not torch.equal(outputs, one) or net.shape.heads != 1 or not net.shape.bias:
+    if not _is_one_hot(net):
         raise UserError(
             "networks are stacked when their inputs are multiples of one-hot vectors, their output "
-            "matrix is the identity, and they have one head and biases"
+            "matrix is the identity, and they have biases, one head and no output projection"
         )
 
 
