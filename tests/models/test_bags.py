@@ -5,7 +5,15 @@ import dataclasses
 import pytest
 import torch
 
-from triptych.models.bags import BagLM, bag_attention, bag_logits, count_tokens, only_attention
+from triptych.core.validation import UserError
+from triptych.models.bags import (
+    BagLM,
+    StackedBags,
+    bag_attention,
+    bag_logits,
+    count_tokens,
+    only_attention,
+)
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.training.loop import Trainable
@@ -164,3 +172,55 @@ def test_a_network_that_counts_cannot_stand_for_is_refused(change, sentence):
 def test_the_only_attention():
     net = network(PLAIN)
     assert only_attention(net) is net.blocks[0].attention
+
+
+def one_hot_network(seed=0, scale=0.5, length=1.0, **more):
+    shape = Shape(
+        5, 8, width=5, layers=1, heads=1, feedforward=0, causal=False, positions="none",
+        embedding="one_hot", residual=False, norm="none", output_projection=False, **more,
+    )  # fmt: skip
+    net = Transformer(shape, seed=seed, init_scale=scale)
+    net.set_matrix("embedding.weight", length * torch.eye(5))
+    net.set_matrix("output.weight", torch.eye(5))
+    return net
+
+
+SEEN = torch.tensor([[0, 1, 4, 4, 4, 4, 1], [2, 4, -1, -1, 4, -1, -1]])  # 4 tokens, 3 questions
+SCORED = torch.tensor([[True, True, True], [True, False, False]])
+
+
+def test_stacked_networks_answer_as_each_alone():
+    nets = [one_hot_network(0), one_hot_network(1, length=3.0), one_hot_network(2, scale=0.1)]
+    stacked = StackedBags(nets, 4)
+    answers, place = stacked.scored_logits(SEEN, SCORED)
+    for net, found in zip(nets, answers, strict=True):
+        torch.testing.assert_close(found[place], BagLM(net, 4).token_logits(SEEN)[SCORED])
+        assert len(found) == 3  # the mask twice in the first document, and a word; one mask
+    for part in ("query", "key", "value"):
+        alone = [getattr(only_attention(net), part).weight.norm() for net in nets]
+        torch.testing.assert_close(stacked.norms(part), torch.stack(alone).detach())
+
+
+def test_stacked_parameters_go_back_into_the_networks():
+    nets = [one_hot_network(0), one_hot_network(1)]
+    stacked = StackedBags(nets, 4)
+    with torch.no_grad():
+        for parameter in stacked.parameters():
+            parameter.add_(1.0)
+    before = [net.output.bias.detach().clone() for net in nets]
+    stacked.put_back()
+    answers, place = stacked.scored_logits(SEEN, SCORED)
+    for net, found, bias in zip(nets, answers, before, strict=True):
+        torch.testing.assert_close(found[place], BagLM(net, 4).token_logits(SEEN)[SCORED])
+        torch.testing.assert_close(net.output.bias, bias + 1.0)
+
+
+def test_networks_that_cannot_be_stacked_are_refused():
+    other = one_hot_network(0)
+    other.set_matrix("output.weight", 2 * torch.eye(5))
+    with pytest.raises(UserError, match="identity"):
+        StackedBags([other], 4)
+    with pytest.raises(UserError, match="one shape"):
+        StackedBags([one_hot_network(0), one_hot_network(0, scale_attention=False)], 4)
+    with pytest.raises(UserError, match="one shape"):
+        StackedBags([], 4)

@@ -97,7 +97,8 @@ class AttentionHead(nn.Module):
         t = probs.shape[1]
         if t > self.length:
             raise UserError(f"the input has {t} positions; this head knows {self.length}")
-        return (probs @ self.key.T + self.position[:t]) @ self.query
+        # qᵀΘ_K first: one number for each token in place of a key at each position
+        return probs @ (self.query @ self.key) + self.position[:t] @ self.query
 
     def attention(self, probs: Float[Tensor, "batch t vocab"]) -> Float[Tensor, "batch t"]:
         """The weight of every position; rows sum to 1."""
@@ -116,6 +117,15 @@ class AttentionHead(nn.Module):
     def forward(
         self, probs: Float[Tensor, "batch t vocab"], symbols: Int[Tensor, "batch t"]
     ) -> Float[Tensor, "batch classes"]:
-        """The mean of the values with the weights of the attention."""
-        weights = self.attention(probs)
-        return torch.einsum("bt,btc->bc", weights, self.values(probs, symbols))
+        """The mean of the values with the weights of the attention.
+
+        A value is M_x G_i with one matrix M_x = B diag(e(x)) Θ_V for each symbol, so the weighted
+        G_i are added up by symbol before any product.
+        """
+        weighted = self.attention(probs)[..., None] * probs
+        batch, count = len(probs), len(self.embedding)
+        place = count * torch.arange(batch, device=probs.device)[:, None] + symbols
+        gathered = torch.zeros_like(probs[:1, :1].expand(batch, count, -1)).flatten(0, 1)
+        gathered = gathered.index_add(0, place.flatten(), weighted.flatten(0, 1))
+        matrices = (self.embedding[:, None] * self.mix) @ self.value  # symbols classes vocab
+        return gathered.view(batch, -1) @ matrices.transpose(1, 2).flatten(0, 1)

@@ -10,9 +10,10 @@ the laws are softmaxes over the other outputs.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.display import counted
@@ -30,6 +31,17 @@ from triptych.core.validation import (
 from triptych.models.transformer import Transformer
 
 FirstLayer = Callable[[Int[Tensor, "batch t"]], Float[Tensor, "batch t width"]]
+
+
+class ScoredLogits(NamedTuple):
+    """Logits at some positions, in reading order.
+
+    answers    every answer that is needed, once
+    place      which of them each position has; None: the i-th position has the i-th answer
+    """
+
+    answers: Float[Tensor, "answers vocab"]
+    place: Int[Tensor, " scored"] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,6 +145,12 @@ class MaskedLM:
     ) -> Float[Tensor, "batch length vocab"]:
         """Logits of every token given `seen`, which may hold `mask_token`; differentiable."""
         return self.net(seen)[..., : self.vocab_size]
+
+    def scored_logits(
+        self, seen: Int[Tensor, "batch length"], scored: Bool[Tensor, "batch length"]
+    ) -> ScoredLogits:
+        """The `token_logits` where scored, to rounding, for less."""
+        return ScoredLogits(self.net.logits_where(seen, scored)[..., : self.vocab_size])
 
     def embed(self, tokens: Prefix, hidden: Hidden | None = None) -> Float[Tensor, "batch t width"]:
         """The embedding of each token, without its position; the mask token's where hidden."""

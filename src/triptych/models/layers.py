@@ -238,6 +238,35 @@ class Attention(nn.Module):
             F.scaled_dot_product_attention(query, key, value, attn_mask=seen, scale=self.scale)
         )
 
+    def where(
+        self,
+        x: Float[Tensor, "batch t width"],
+        chosen: Bool[Tensor, "batch t"],
+        *,
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "1 chosen width"]:
+        """a(X) at the chosen positions, in reading order: their queries, all keys and values."""
+        t = x.shape[1]
+        most = max(1, int(chosen.sum(1).max()))  # queries of a row; the last ones may be idle
+        at = chosen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
+        rows = t * torch.arange(len(x), device=x.device)[:, None]
+        asking = x.flatten(0, 1).index_select(0, (rows + at).flatten()).unflatten(0, at.shape)
+        query = self._by_head(self.query, asking)
+        key, value = (self._by_head(linear, x) for linear in (self.key, self.value))
+        if rotation is not None:
+            query, key = rotate(query, Rotation(*(p[at] for p in rotation))), rotate(key, rotation)
+        past = torch.arange(t, device=x.device) <= at[..., None]
+        mixed = F.scaled_dot_product_attention(
+            query,
+            key,
+            value,
+            attn_mask=past[:, None] if self.causal else None,
+            scale=self.scale,
+        )
+        used = chosen.gather(1, at).flatten().nonzero()[:, 0]
+        answers = mixed.transpose(1, 2).flatten(-2).flatten(0, 1).index_select(0, used)
+        return (answers if self.output is None else self.output(answers))[None]
+
     def split(
         self, x: Float[Tensor, "batch t width"], rotation: Rotation | None
     ) -> tuple[
@@ -343,6 +372,18 @@ class Block(nn.Module):
         """The layer's output at one position, for a fraction of the cost of all."""
         attended = self.attention.at_one(self.before(x), at, rotation=rotation, allowed=allowed)
         return self.after(x[:, at : at + 1], attended)
+
+    def where(
+        self,
+        x: Float[Tensor, "batch t width"],
+        chosen: Bool[Tensor, "batch t"],
+        *,
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "1 chosen width"]:
+        """The layer's output at the chosen positions, in reading order, as one row."""
+        attended = self.attention.where(self.before(x), chosen, rotation=rotation)
+        places = chosen.flatten().nonzero()[:, 0]
+        return self.after(x.flatten(0, 1).index_select(0, places)[None], attended)
 
     def _added(self, x: Tensor, update: Tensor, norm: nn.Module | None) -> Tensor:
         update = self._normed(update, norm, "projection")

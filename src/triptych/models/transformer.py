@@ -154,6 +154,21 @@ class Transformer(nn.Module):
         """
         return self._run(tokens, vectors, attention, padding, keep=False, at=at).logits
 
+    def logits_where(
+        self, tokens: Int[Tensor, "batch t"], chosen: Bool[Tensor, "batch t"]
+    ) -> Float[Tensor, "chosen vocab"]:
+        """Logits at the chosen positions, in reading order; the last layer computes no others."""
+        x = self._inputs(tokens, None)
+        check_shape("chosen", chosen, tuple(x.shape[:2]), "these tokens")
+        positions = torch.arange(x.shape[1], device=x.device)
+        x, rotation = self.place(x, positions), self.rotation(positions)
+        *before, last = self.blocks
+        for block in before:
+            assert isinstance(block, Block)
+            x = block.after(x, block.attention(block.before(x), rotation=rotation).output)
+        assert isinstance(last, Block)
+        return self.read_out(last.where(x, chosen, rotation=rotation)[0])
+
     def inspect(
         self,
         tokens: Int[Tensor, "batch t"] | None = None,

@@ -5,24 +5,26 @@ stopped continues from its checkpoint to bitwise the same result on the same dev
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
+from triptych.models.language_models import ScoredLogits
 from triptych.training.checkpoints import resume, save
 from triptych.training.gap import Gap, measure_on
-from triptych.training.objectives import Objective, loss
+from triptych.training.objectives import Objective, Prediction, loss, scored_loss
 from triptych.training.step import Descent, Recipe, descend
 
 Sampler = Callable[[int, TorchRng], Int[Tensor, "batch length"]]
+AHEAD = 16  # steps whose data a quick recipe draws at once: a small batch costs mostly calls
 
 
 @runtime_checkable
@@ -35,6 +37,15 @@ class Trainable(Protocol):
     def token_logits(
         self, seen: Int[Tensor, "batch length"], /
     ) -> Float[Tensor, "batch length vocab"]: ...
+
+
+@runtime_checkable
+class AnswersScored(Protocol):
+    """A language model that computes logits at scored positions alone, for less."""
+
+    def scored_logits(
+        self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch positions"], /
+    ) -> ScoredLogits: ...
 
 
 @dataclass
@@ -81,10 +92,17 @@ def fit(
     history.losses = descent.losses
     last = recipe.steps if stop_after is None else min(recipe.steps, stop_after)
     forward = torch.compile(model.token_logits) if recipe.compile else model.token_logits
+    quick = recipe.quick and device_type == "cpu"
+    if quick and checkpoint is not None:
+        raise UserError("a quick recipe draws data ahead, which a checkpoint does not keep")
+    data = predictions(sample, objective, recipe.batch, rng, ahead=AHEAD if quick else 1)
     net.train()
 
     def loss_at(step: int) -> Float[Tensor, ""]:
-        prediction = objective(sample(recipe.batch, rng), rng)
+        prediction = next(data)
+        if quick and not recipe.compile and isinstance(model, AnswersScored):
+            logits = model.scored_logits(prediction.seen, prediction.scored)
+            return scored_loss(logits, prediction, recipe.loss)
         cast = (
             torch.autocast(device_type, torch.bfloat16)
             if recipe.autocast == "bfloat16"
@@ -118,6 +136,14 @@ def fit(
         descent.use_average()
     net.eval()
     return history
+
+
+def predictions(
+    sample: Sampler, objective: Objective, batch: int, rng: TorchRng, *, ahead: int = AHEAD
+) -> Iterator[Prediction]:
+    """What to predict at every step, for ever; drawn for `ahead` steps at a time."""
+    while True:
+        yield from objective(sample(ahead * batch, rng), rng).split(batch)
 
 
 def gap_meter(

@@ -22,6 +22,7 @@ from triptych.core.conditionals import every_next_token_log_probs
 from triptych.core.corruption import as_rates, corrupt
 from triptych.core.protocols import Masked, NextToken, Rng
 from triptych.core.validation import Count, Number, UserError, as_size
+from triptych.models.language_models import ScoredLogits
 
 LossName = Literal["cross_entropy", "squared"]
 
@@ -36,6 +37,12 @@ class Prediction(NamedTuple):
     tokens: Int[Tensor, "batch length"]
     scored: Bool[Tensor, "batch length"]
     law: Float[Tensor, "batch length vocab"] | None
+
+    def split(self, rows: int) -> "list[Prediction]":
+        """The same in parts of so many rows each."""
+        parts = [values.split(rows) for values in self[:3]]
+        laws = [None] * len(parts[0]) if self.law is None else self.law.split(rows)
+        return [Prediction(*each) for each in zip(*parts, laws, strict=True)]
 
 
 Objective = Callable[[Int[Tensor, "batch length"], Rng], Prediction]
@@ -129,6 +136,60 @@ def loss(
     return (each * weight).sum() / weight.sum().clamp(min=1.0)
 
 
+def scored_loss(
+    logits: ScoredLogits, prediction: Prediction, name: LossName = "cross_entropy"
+) -> Float[Tensor, ""]:
+    """The `loss` from the logits of the scored positions, to rounding.
+
+    Answers that many positions share go through the softmax once.
+    """
+    answers, place = logits
+    tokens = prediction.tokens[prediction.scored]
+    place = torch.arange(len(tokens), device=tokens.device) if place is None else place
+    if prediction.law is None:
+        each = _against_tokens(answers, place, tokens, name)
+    else:
+        law = prediction.law[prediction.scored]
+        each = _against_law(answers.index_select(0, place), law, name)
+    return each.sum() / max(1, len(tokens))
+
+
+def member_scored_losses(
+    answers: Float[Tensor, "members answers vocab"],
+    place: Int[Tensor, " scored"],
+    prediction: Prediction,
+    name: LossName = "cross_entropy",
+) -> Float[Tensor, " members"]:
+    """The `scored_loss` of every member; all of them answer the same questions about tokens."""
+    members, count = answers.shape[:2]
+    tokens = prediction.tokens[prediction.scored]
+    places = count * torch.arange(members, device=place.device)[:, None] + place
+    each = _against_tokens(answers.flatten(0, 1), places.flatten(), tokens.repeat(members), name)
+    return each.view(members, -1).sum(1) / max(1, len(tokens))
+
+
+def _against_tokens(
+    answers: Float[Tensor, "answers vocab"],
+    place: Int[Tensor, " n"],
+    tokens: Int[Tensor, " n"],
+    name: LossName,
+) -> Float[Tensor, " n"]:
+    if name == "cross_entropy":
+        return -_entries(_log_probs(answers), place, tokens)
+    if name == "squared":
+        # ‖logits - onehot‖² = ‖logits‖² - 2 logits(x) + 1
+        squares = answers.square().sum(-1).index_select(0, place)
+        return squares - 2 * _entries(answers, place, tokens) + 1
+    raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
+
+
+def _entries(
+    table: Float[Tensor, "rows vocab"], row: Int[Tensor, " n"], column: Int[Tensor, " n"]
+) -> Float[Tensor, " n"]:
+    """table[row, column]; the gradient of `index_select` is faster than that of indexing."""
+    return table.reshape(-1).index_select(0, row * table.shape[1] + column)
+
+
 def member_losses(
     logits: Float[Tensor, "members batch length vocab"],
     predictions: Prediction,
@@ -145,20 +206,29 @@ def _at_each_position(
     logits: Float[Tensor, "batch length vocab"], prediction: Prediction, name: LossName
 ) -> Float[Tensor, "batch length"]:
     tokens, law = prediction.tokens, prediction.law
+    if law is not None:
+        return _against_law(logits, law, name)
     if name == "cross_entropy":
-        log_probs = F.log_softmax(logits.float() if logits.dtype == torch.bfloat16 else logits, -1)
-        if law is None:
-            each = -log_probs.gather(-1, tokens[..., None])[..., 0]
-        else:
-            each = -(law.exp().to(log_probs.dtype) * log_probs).sum(-1)
-    elif name == "squared":
-        if law is None:
-            target = F.one_hot(tokens, logits.shape[-1]).to(logits.dtype)
-            each = (logits - target).square().sum(-1)
-        else:
-            # E ‖logits - onehot‖² = ‖logits - p‖² + 1 - ‖p‖²
-            p = law.exp().to(logits.dtype)
-            each = (logits - p).square().sum(-1) + 1 - p.square().sum(-1)
-    else:
-        raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
-    return each
+        return -_log_probs(logits).gather(-1, tokens[..., None])[..., 0]
+    if name == "squared":
+        target = F.one_hot(tokens, logits.shape[-1]).to(logits.dtype)
+        return (logits - target).square().sum(-1)
+    raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
+
+
+def _against_law(
+    logits: Float[Tensor, "*rows vocab"], law: Float[Tensor, "*rows vocab"], name: LossName
+) -> Float[Tensor, "*rows"]:
+    """The expected loss when tokens are drawn from `law`, given as log-probabilities."""
+    if name == "cross_entropy":
+        log_probs = _log_probs(logits)
+        return -(law.exp().to(log_probs.dtype) * log_probs).sum(-1)
+    if name == "squared":
+        # E ‖logits - onehot‖² = ‖logits - p‖² + 1 - ‖p‖²
+        p = law.exp().to(logits.dtype)
+        return (logits - p).square().sum(-1) + 1 - p.square().sum(-1)
+    raise UserError(f"loss is {name!r}; it must be 'cross_entropy' or 'squared'")
+
+
+def _log_probs(logits: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+    return F.log_softmax(logits.float() if logits.dtype == torch.bfloat16 else logits, -1)

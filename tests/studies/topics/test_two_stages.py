@@ -12,8 +12,8 @@ from triptych.core.validation import UserError
 from triptych.lab.results.plots import to_svg
 from triptych.studies.api.study import Rows, Scale
 from triptych.studies.topics import two_stages as study
-from triptych.studies.topics.shared.measures import norms
-from triptych.studies.topics.shared.networks import network
+from triptych.studies.topics.shared.measures import held_out_loss, norms
+from triptych.studies.topics.shared.networks import network, trained
 from triptych.studies.topics.shared.stage_checks import checks_of, clearness
 from triptych.studies.topics.shared.stages import growth, stages
 
@@ -212,12 +212,14 @@ def test_units_are_a_grid():
         seeds=2, lengths=(1.0, 0.0), adam_rates=(0.1,), sgd_rates=(0.1, 0.2), scales=(1e-4, 1e-3)
     )
     units = study.units(settings)
-    assert len(units) == 2 * 2 * (1 + 2) * 2 * 2
+    assert len(units) == 2 * 2 * (1 + 2) * 2
     assert {unit.seed for unit in units} == {100, 101}
     lengths = sorted({unit.input_length for unit in units})
     assert lengths == pytest.approx([1.0, 101**0.5])
     assert {unit.optimiser for unit in units} == {"adam", "sgd"}
-    assert all(unit.training.attention and unit.training.value for unit in units)
+    assert {unit.scales for unit in units} == {(1e-4, 1e-3)}
+    trainings = [unit.training(scale) for unit in units for scale in unit.scales]
+    assert all(training.attention and training.value for training in trainings)
     with pytest.raises(UserError, match="lengths"):
         study.units(study.TwoStages(lengths=(-1.0,)))
 
@@ -231,20 +233,43 @@ def test_a_laptop_tries_the_scale_at_which_two_stages_were_nearest():
 
 def test_curves_begin_before_the_first_step():
     unit = study.units(SMOKE)[0]
-    (row,) = study.run(unit, Bench())
-    assert row.step == tuple(float(i) for i in range(51))
-    first = norms(network(unit.documents, unit.training, unit.seed))
-    assert (row.key[0], row.query[0], row.value[0]) == pytest.approx(first)
-    assert row.value[-1] > row.value[0]
-    assert len(row.key) == len(row.query) == len(row.value) == 51
+    rows = list(study.run(unit, Bench()))
+    assert [row.init_scale for row in rows] == [0.001, 0.05]
+    for row in rows:
+        assert row.step == tuple(float(i) for i in range(51))
+        first = norms(network(unit.documents, unit.training(row.init_scale), unit.seed))
+        assert (row.key[0], row.query[0], row.value[0]) == pytest.approx(first)
+        assert row.value[-1] > row.value[0]
+        assert len(row.key) == len(row.query) == len(row.value) == 51
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "squared"])
+def test_networks_trained_together_end_where_each_ends_alone(loss):
+    unit = replace(study.units(SMOKE)[0], loss=loss, steps=20)  # SGD
+    for row in study.run(unit, Bench()):
+        alone, _ = trained(unit.documents, unit.training(row.init_scale), unit.seed)
+        assert (row.key[-1], row.query[-1], row.value[-1]) == pytest.approx(norms(alone), rel=1e-4)
+        training = unit.training(row.init_scale)
+        loss_alone = held_out_loss(alone, unit.documents, training, 10_000 + unit.seed)
+        assert row.held_out == pytest.approx(loss_alone, rel=1e-5)
 
 
 def test_a_run_that_diverges_says_so():
     unit = study.units(SMOKE)[0]
     wild = replace(unit, loss="squared", optimiser="sgd", learning_rate=1e6)
-    (row,) = study.run(wild, Bench())
-    assert isinstance(row, study.Diverged)
-    assert CLAIM.verdict([row] * 60).outcome is Status.UNDECIDED
+    rows = list(study.run(wild, Bench()))
+    assert [type(row) for row in rows] == [study.Diverged] * 2
+    assert CLAIM.verdict(rows * 30).outcome is Status.UNDECIDED
+
+
+def test_a_run_that_diverges_leaves_the_others_as_they_are():
+    unit = replace(study.units(SMOKE)[0], loss="squared", optimiser="sgd", learning_rate=0.3)
+    (calm,) = study.run(replace(unit, scales=(0.001,)), Bench())
+    kept, lost = study.run(replace(unit, scales=(0.001, 1e25)), Bench())
+    assert isinstance(lost, study.Diverged)
+    assert lost.init_scale == 1e25
+    assert kept.value == pytest.approx(calm.value, rel=1e-4)
+    assert kept.held_out == pytest.approx(calm.held_out, rel=1e-4)
 
 
 def test_figures():

@@ -189,5 +189,5 @@ STUDY = Study(
     run=run,
     rows=(Loss,),
     figures=[excess_figure],
-    same_rows_as=["a4ba9df88437"],
+    revision=2,
 )

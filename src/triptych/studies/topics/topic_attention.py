@@ -487,5 +487,5 @@ STUDY = Study(
         Claim("li.tab-2.2", judge_diagonal, _DIAGONAL_REFUTED, held_by=_DIAGONAL_HELD),
     ],
     figures=[table_figure, diagonal_figure],
-    same_rows_as=["47a9faacaad4"],
+    revision=2,
 )

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from triptych.core.validation import UserError
-from triptych.models.transformer import Transformer
+from triptych.models.bags import StackedBags
 from triptych.studies.api.decide import Verdict, at_least, decide, shown
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
-from triptych.studies.topics.shared.measures import Norms, held_out_loss, norms
+from triptych.studies.topics.shared.measures import held_out_meter
 from triptych.studies.topics.shared.networks import (
     PAIRS,
     TINY,
@@ -25,7 +25,7 @@ from triptych.studies.topics.shared.networks import (
     TopicUnit,
     Training,
     pair_name,
-    trained,
+    trained_together,
 )
 from triptych.studies.topics.shared.stage_checks import clearest as clearest_setting
 from triptych.studies.topics.shared.stage_checks import rank, run_clearness
@@ -53,23 +53,22 @@ class TwoStages(TopicSettings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainAll(TopicUnit):
-    """W^K, W^Q and W^V together."""
+class TrainScales(TopicUnit):
+    """W^K, W^Q and W^V together; a network for every initial scale, all on the same documents."""
 
     loss: LossName
     optimiser: Optimiser
     learning_rate: float
-    init_scale: float
+    scales: tuple[float, ...]
     input_length: float
     steps: int
 
-    @property
-    def training(self) -> Training:
+    def training(self, scale: float) -> Training:
         return Training(
             loss=self.loss,
             optimiser=self.optimiser,
             learning_rate=self.learning_rate,
-            init_scale=self.init_scale,
+            init_scale=scale,
             input_length=self.input_length,
             steps=self.steps,
         )
@@ -133,61 +132,56 @@ class Diverged:
 Row = Curves | Diverged
 
 
-def units(settings: TwoStages) -> Sequence[TrainAll]:
-    """One per loss, optimiser, length, rate, scale and seed."""
+def units(settings: TwoStages) -> Sequence[TrainScales]:
+    """One per loss, optimiser, length, rate and seed."""
     if min(settings.lengths) < 0:
         raise UserError(f"lengths are {settings.lengths}; none may be below 0")
     rates = {"adam": settings.adam_rates, "sgd": settings.sgd_rates}
     root = math.sqrt(settings.documents.mask_token + 1)
     return [
-        TrainAll.of(
+        TrainScales.of(
             settings,
             loss=loss,
             optimiser=optimiser,
             learning_rate=rate,
-            init_scale=scale,
             input_length=length or root,
             seed=seed,
         )
         for loss, optimiser in PAIRS
         for length in settings.lengths
         for rate in rates[optimiser]
-        for scale in settings.scales
         for seed in settings.run_seeds
     ]
 
 
-def run(unit: TrainAll, bench: Bench) -> Iterable[Row]:
+def run(unit: TrainScales, bench: Bench) -> Iterable[Row]:
     """Train, and keep the norms at some steps."""
-    documents, training = unit.documents, unit.training
+    documents, trainings = unit.documents, [unit.training(scale) for scale in unit.scales]
     kept = {round(unit.steps * i / POINTS) for i in range(POINTS + 1)}
-    curves: list[tuple[float, Norms]] = []
+    steps: list[float] = []
+    norms: dict[str, list[list[float]]] = {"key": [], "query": [], "value": []}
 
-    def watch(step: int, net: Transformer) -> None:
-        if step in kept:
-            curves.append((float(step), norms(net)))
+    def watch(step: int, nets: StackedBags) -> None:
+        steps.append(float(step))
+        for part, found in norms.items():
+            found.append(nets.norms(part).tolist())
 
-    same = {
-        "seed": unit.seed,
-        "loss": unit.loss,
-        "optimiser": unit.optimiser,
-        "learning_rate": unit.learning_rate,
-        "init_scale": unit.init_scale,
-        "input_length": unit.input_length,
-    }
-    try:
-        net, _ = trained(documents, training, unit.seed, watch=watch)
-    except FloatingPointError:
-        yield Diverged(**same)
-        return
-    yield Curves(
-        held_out=held_out_loss(net, documents, training, 10_000 + unit.seed),
-        step=tuple(step for step, _ in curves),
-        key=tuple(found.key for _, found in curves),
-        query=tuple(found.query for _, found in curves),
-        value=tuple(found.value for _, found in curves),
-        **same,
-    )
+    nets = trained_together(documents, trainings, unit.seed, watch=watch, at=kept)
+    meter = held_out_meter(documents, trainings[0], 10_000 + unit.seed)
+    for number, (scale, net) in enumerate(zip(unit.scales, nets, strict=True)):
+        same = {
+            "seed": unit.seed,
+            "loss": unit.loss,
+            "optimiser": unit.optimiser,
+            "learning_rate": unit.learning_rate,
+            "init_scale": scale,
+            "input_length": unit.input_length,
+        }
+        if net is None:
+            yield Diverged(**same)
+            continue
+        curves = {part: tuple(each[number] for each in found) for part, found in norms.items()}
+        yield Curves(held_out=meter(net), step=tuple(steps), **curves, **same)
 
 
 # ------------------------------------------------------------------ the judge
@@ -368,5 +362,5 @@ STUDY = Study(
     rows=(Curves, Diverged),
     claims=[Claim("li.fig-2.4", judge, _REFUTED, held_by=_HELD)],
     figures=[curves_figure, map_figure],
-    same_rows_as=["40af290aff89"],
+    revision=2,
 )

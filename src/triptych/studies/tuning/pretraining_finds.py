@@ -203,5 +203,5 @@ STUDY = Study(
     run=run,
     rows=(AtSnapshot,),
     figures=[training_figure],
-    same_rows_as=["7eeab7af5d3a"],
+    revision=2,
 )

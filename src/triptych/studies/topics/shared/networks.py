@@ -9,7 +9,9 @@ Tokens: words 0..Tv-1, the mask Tv and, if wanted, a start token Tv+1 at the hea
 """
 
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
@@ -21,15 +23,20 @@ from triptych.core.corruption import corrupt
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.models.bags import BagLM, UniformBagLM
+from triptych.models.bags import BagLM, StackedBags, UniformBagLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.topics import LDA
 from triptych.studies.api.study import Settings, Unit
 from triptych.training.corpus import Corpus
-from triptych.training.loop import History, fit
-from triptych.training.objectives import LossName, Objective, Prediction
-from triptych.training.step import Recipe
+from triptych.training.loop import History, fit, predictions
+from triptych.training.objectives import (
+    LossName,
+    Objective,
+    Prediction,
+    member_scored_losses,
+)
+from triptych.training.step import Descent, Recipe, descend
 
 Optimiser = Literal["sgd", "adam"]
 PAIRS: tuple[tuple[LossName, Optimiser], ...] = (
@@ -263,6 +270,18 @@ def reader(net: Transformer, documents: Documents, training: Training) -> BagLM 
     return BagLM(net, length) if training.attention else UniformBagLM(net, length)
 
 
+def _recipe(training: Training) -> Recipe:
+    return Recipe(
+        steps=training.steps,
+        batch=training.batch,
+        optimiser=training.optimiser,
+        learning_rate=training.learning_rate,
+        l2=training.l2,
+        loss=training.loss,
+        quick=True,
+    )
+
+
 def trained(
     documents: Documents,
     training: Training,
@@ -274,14 +293,7 @@ def trained(
     every step."""
     net = network(documents, training, seed)
     corpus = documents.corpus(seed)
-    recipe = Recipe(
-        steps=training.steps,
-        batch=training.batch,
-        optimiser=training.optimiser,
-        learning_rate=training.learning_rate,
-        l2=training.l2,
-        loss=training.loss,
-    )
+    recipe = _recipe(training)
     if watch is not None:
         watch(0, net)
     history = fit(
@@ -293,6 +305,55 @@ def trained(
         report=None if watch is None else lambda step, value, gap: watch(step, net),
     )
     return net, history
+
+
+class _Enough(Exception):
+    """Nothing is left to train: all losses are infinite, or the held-out loss falls no more."""
+
+
+def trained_together(
+    documents: Documents,
+    trainings: Sequence[Training],
+    seed: int,
+    *,
+    watch: Callable[[int, StackedBags], None],
+    at: Collection[int],
+) -> list[Transformer | None]:
+    """One-hot networks trained on the same documents, None where a loss became infinite.
+
+    They may differ in `init_scale` and `input_length`. `watch(step, nets)` is called when the
+    number of steps is one of `at`; when no network has a finite loss any more, all is over.
+    """
+    first = trainings[0]
+    nets = [network(documents, training, seed) for training in trainings]
+    stacked = StackedBags(nets, documents.length + first.start)
+    recipe = _recipe(first)
+    descent = Descent(recipe, list(stacked.parameters()), members=len(nets), finite=False)
+    sample, objective = documents.corpus(seed).sample, masked_words(documents, first)
+    data = predictions(sample, objective, recipe.batch, TorchRng(seed + 1_000_003))
+
+    def loss_at(step: int) -> Float[Tensor, " members"]:
+        prediction = next(data)
+        answers, place = stacked.scored_logits(prediction.seen, prediction.scored)
+        return member_scored_losses(answers, place, prediction, recipe.loss)
+
+    def finite() -> list[bool]:
+        """Which networks have had finite losses only."""
+        return [all(map(math.isfinite, losses)) for losses in zip(*descent.losses, strict=True)]
+
+    def after(done: int) -> None:
+        if done in at:
+            descent.settle(done)
+            if not any(finite()):
+                raise _Enough
+            watch(done, stacked)
+
+    if 0 in at:
+        watch(0, stacked)
+    with suppress(_Enough):
+        descend(descent, loss_at, after=after)
+    stacked.put_back()
+    return [net if alive else None for net, alive in zip(nets, finite(), strict=True)]
 
 
 # ------------------------------------------------------------------ stopping by a held-out loss
@@ -313,10 +374,6 @@ class Best(Generic[Found]):
     loss: float
     found: Found
     finished: bool
-
-
-class _Enough(Exception):
-    """The held-out loss has not fallen for long enough."""
 
 
 def best_by_held_out_loss(

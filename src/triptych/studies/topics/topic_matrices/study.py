@@ -380,5 +380,5 @@ STUDY = Study(
     rows=(TrainedEmbeddings, TiedEmbeddings, TrainedValue, Diverged, Descended),
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["52332dfe0f4e"],
+    revision=2,
 )

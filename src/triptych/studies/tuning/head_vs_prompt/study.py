@@ -111,5 +111,5 @@ STUDY = Study(
     rows=(Trial,),
     claims=CLAIMS,
     figures=[accuracy_figure, best_figure],
-    same_rows_as=["1e1712f3ed27"],
+    revision=2,
 )

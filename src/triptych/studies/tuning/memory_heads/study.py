@@ -128,5 +128,5 @@ STUDY = Study(
     rows=(Trial,),
     claims=CLAIMS,
     figures=[accuracy_figure, crossed_figure],
-    same_rows_as=["c3ad9b4ddc0e"],
+    revision=2,
 )

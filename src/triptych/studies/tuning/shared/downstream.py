@@ -224,6 +224,7 @@ def prompt_and_head(model: SoftMasked, data: Downstream, sizes: Tuned, seed: int
         learning_rate=sizes.tuning_rate,
         warmup=sizes.tuning_steps // 8,
         decay="linear",
+        quick=True,
     )
     tuned = Tuning(model, prompt_length=sizes.prompt_length, recipe=recipe, seed=seed)
     tuned.fit(data.train.tokens, data.train.labels)
@@ -248,6 +249,7 @@ def _head_recipe(sizes: Tuned) -> Recipe:
         learning_rate=0.01,
         warmup=sizes.head_steps // 8,
         decay="linear",
+        quick=True,
     )
 
 

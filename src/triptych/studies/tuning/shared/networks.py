@@ -177,6 +177,7 @@ def _train(
         autocast="bfloat16" if how.precision == "bfloat16" else "none",
         compile=how.compile,
         meter_every=every,
+        quick=True,
     )
     held_out = there.sample(256, TorchRng(seed + 1_000_000, device))
     measured = gap_meter(exact, held_out, seed)

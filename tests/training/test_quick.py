@@ -1,0 +1,177 @@
+"""A quick recipe: logits where they are scored, data drawn ahead, a fused optimiser."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
+from triptych.models.bags import BagLM, UniformBagLM
+from triptych.models.language_models import MaskedLM, ScoredLogits
+from triptych.models.layers import Shape
+from triptych.models.transformer import Transformer
+from triptych.structures.hidden_markov.hmm import HMM
+from triptych.training.loop import AHEAD, AnswersScored, fit
+from triptych.training.objectives import LossName, Prediction, loss, masked, scored_loss
+from triptych.training.step import Descent, Recipe
+
+TRUTH = HMM.random_permutation_mixture(3, 4, 6, seed=1)
+
+
+def masked_lm(seed: int = 0, **more) -> MaskedLM:
+    sizes = {"width": 8, "heads": 2, "layers": 2, "causal": False} | more
+    return MaskedLM(Transformer(Shape(5, 6, **sizes), seed=seed, init_scale=0.5))
+
+
+def gradients(value: torch.Tensor, net: nn.Module) -> list[torch.Tensor]:
+    parameters = [p for p in net.parameters() if p.requires_grad]
+    found = torch.autograd.grad(value, parameters, allow_unused=True)
+    pairs = zip(parameters, found, strict=True)
+    return [torch.zeros_like(p) if gradient is None else gradient for p, gradient in pairs]
+
+
+def assert_same_loss(model, prediction: Prediction, name: LossName) -> None:
+    """The loss and its gradient, from all logits and from the scored ones."""
+    whole = loss(model.token_logits(prediction.seen), prediction, name)
+    logits = model.scored_logits(prediction.seen, prediction.scored)
+    scored = scored_loss(logits, prediction, name)
+    assert scored.item() == pytest.approx(whole.item(), rel=1e-5)
+    ours, theirs = gradients(scored, model.net), gradients(whole, model.net)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "squared"])
+@pytest.mark.parametrize("exact", [False, True])
+@pytest.mark.parametrize("shape", [{}, {"norm": "post"}, {"positions": "rotary"}, {"layers": 1}])
+def test_scored_logits_give_the_same_loss_and_gradient(
+    shape: dict, exact: bool, name: LossName
+) -> None:
+    objective = masked(words=4, p_m=0.3, truth=TRUTH if exact else None)
+    prediction = objective(TRUTH.sample(9, 0), TorchRng(1))
+    assert_same_loss(masked_lm(**shape), prediction, name)
+
+
+@pytest.mark.parametrize("kind", [BagLM, UniformBagLM])
+@pytest.mark.parametrize("name", ["cross_entropy", "squared"])
+def test_scored_logits_of_bags(kind, name: LossName) -> None:
+    shape = Shape(
+        5, 8, width=5, layers=1, heads=1, feedforward=0, causal=False, positions="none",
+        embedding="one_hot", residual=False, norm="none", output_projection=False,
+    )  # fmt: skip
+    net = Transformer(shape, seed=2, init_scale=0.5)
+    if kind is UniformBagLM:
+        for part in ("query", "key"):
+            net.set_matrix(f"blocks.0.attention.{part}.weight", torch.zeros(5, 5))
+    # documents of up to 4 tokens, then three questions each, -1 where there is none
+    seen = torch.tensor([[0, 1, 4, 4, 4, 4, 1], [2, 4, -1, -1, 4, -1, -1]])
+    scored = torch.tensor([[True, True, True], [True, False, False]])
+    tokens = torch.tensor([[1, 3, 1], [2, 0, 0]])
+    assert_same_loss(kind(net, 4), Prediction(seen, tokens, scored, None), name)
+
+
+@pytest.mark.parametrize("positions", ["learned", "rotary"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_logits_where_chosen(causal: bool, positions: str) -> None:
+    shape = Shape(5, 6, width=8, heads=2, causal=causal, positions=positions)  # pyright: ignore[reportArgumentType]
+    net = Transformer(shape, seed=3, init_scale=0.5)
+    tokens = TRUTH.sample(4, 0)
+    chosen = torch.tensor([[1, 0, 1, 0, 0, 1], [0] * 6, [1] * 6, [0, 0, 0, 0, 1, 0]]).bool()
+    torch.testing.assert_close(net.logits_where(tokens, chosen), net(tokens)[chosen])
+
+
+def test_scored_loss_by_hand() -> None:
+    """Two positions share the answer (0, log 3), a law (¼, ¾): -log ¼ and -log ¾, their mean.
+
+    Squared, on the answer (0, 1): 2 for the token 0 and 0 for the token 1, their mean is 1.
+    """
+    tokens = torch.tensor([[0, 1, 1]])
+    prediction = Prediction(tokens, tokens, torch.tensor([[True, True, False]]), None)
+    place = torch.tensor([0, 0])
+    logits = ScoredLogits(torch.tensor([[0.0, math.log(3)]]), place)
+    expected = -(math.log(0.25) + math.log(0.75)) / 2
+    assert scored_loss(logits, prediction).item() == pytest.approx(expected)
+    logits = ScoredLogits(torch.tensor([[0.0, 1.0]]), place)
+    assert scored_loss(logits, prediction, "squared").item() == pytest.approx(1.0)
+
+
+def test_a_step_that_scores_nothing_has_loss_zero() -> None:
+    tokens = TRUTH.sample(3, 0)
+    prediction = Prediction(tokens, tokens, torch.zeros_like(tokens, dtype=torch.bool), None)
+    model = masked_lm()
+    logits = model.scored_logits(tokens, prediction.scored)
+    assert scored_loss(logits, prediction).item() == 0.0
+
+
+def test_quick_training_ends_where_plain_training_does() -> None:
+    """On the same rows in the same order, hidden where the tokens before say, to rounding."""
+    rows = TRUTH.sample(2 * AHEAD * 4, 3)
+
+    def trained(quick: bool) -> tuple[list[float], list[torch.Tensor]]:
+        model, taken = masked_lm(), 0
+
+        def sample(n: int, rng: TorchRng) -> torch.Tensor:
+            nonlocal taken
+            taken += n
+            return rows[taken - n : taken]
+
+        def hide_after_zero(tokens: torch.Tensor, rng) -> Prediction:
+            scored = tokens.roll(1, 1) == 0
+            return Prediction(tokens.masked_fill(scored, 4), tokens, scored, None)
+
+        # not Adam, which makes large steps of a gradient that is 0 but for rounding
+        how = {"optimiser": "sgd", "learning_rate": 0.1, "clip": 1.0}
+        recipe = Recipe(steps=AHEAD + 4, batch=4, quick=quick, **how)
+        history = fit(model, sample, hide_after_zero, recipe, TorchRng(0))
+        return history.losses, [p.detach() for p in model.net.parameters()]
+
+    (losses, weights), (quick_losses, quick_weights) = trained(False), trained(True)
+    assert quick_losses == pytest.approx(losses, rel=1e-3)
+    for one, other in zip(weights, quick_weights, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_quick_data_is_drawn_ahead_and_all_of_it_is_used() -> None:
+    drawn: list[int] = []
+    batches: list[torch.Tensor] = []
+
+    def sample(n: int, rng: TorchRng) -> torch.Tensor:
+        drawn.append(n)
+        return torch.arange(n)[:, None].expand(-1, 6) % 4
+
+    class Watching(MaskedLM):
+        def scored_logits(self, seen, scored):
+            batches.append(seen)
+            return super().scored_logits(seen, scored)
+
+    def show_all(tokens: torch.Tensor, rng) -> Prediction:
+        return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), None)
+
+    model = Watching(masked_lm().net)
+    assert isinstance(model, AnswersScored)
+    fit(model, sample, show_all, Recipe(steps=AHEAD + 1, batch=3, quick=True), TorchRng(0))
+    assert drawn == [3 * AHEAD, 3 * AHEAD]
+    first = torch.cat(batches[:AHEAD])[:, 0]
+    torch.testing.assert_close(first, torch.arange(3 * AHEAD) % 4)
+    assert len(batches) == AHEAD + 1
+
+
+def test_quick_optimiser_makes_the_same_steps_to_rounding() -> None:
+    ends = []
+    for quick in (False, True):
+        parameter = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+        descent = Descent(Recipe(steps=20, weight_decay=0.1, quick=quick), [parameter])
+        assert bool(descent.optimiser.param_groups[0]["fused"]) == quick
+        for step in range(20):
+            descent.step(step, parameter.pow(4).sum())
+        ends.append(parameter.detach())
+    torch.testing.assert_close(ends[0], ends[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_quick_recipe_refuses_a_checkpoint(tmp_path) -> None:
+    recipe = Recipe(steps=2, batch=2, quick=True)
+    objective = masked(words=4, p_m=0.3)
+    with pytest.raises(UserError, match="checkpoint"):
+        fit(masked_lm(), TRUTH.sample, objective, recipe, TorchRng(0), checkpoint=tmp_path / "run")
