@@ -34,11 +34,14 @@ from triptych.inference.guided import (
 )
 from triptych.inference.guided.generation import Result
 from triptych.models.cache import CachedDecoder
+from triptych.models.remembered import PrefixMemory
 from triptych.studies.api.study import Bench, Scale, Study
 from triptych.studies.generation.shared.completions import (
+    AnyDecoder,
     complete,
     draw_prompts,
     gather_mistakes,
+    memory_of,
     plainly,
     read,
     states_of,
@@ -72,8 +75,9 @@ def run(unit: OneNetwork, bench: Bench) -> Iterable[Row]:
     prompts = _hard_prompts(unit, model, bench.rng("prompts"))
     targets = [target_law(model, prompt) for prompt in prompts]
     guide = ExactLeaves(value, model.law, model.law.length, model.law.end_token)
+    memory = memory_of(model.lm)
     for name, budget, sampling in _algorithms(unit, model, guide, bench.rng("sampling")):
-        yield _measured(unit, name, budget, model, prompts, targets, sampling)
+        yield _measured(unit, name, budget, model, prompts, targets, sampling, memory)
 
 
 def _value(p: OneNetwork, model: Trained, bench: Bench) -> tuple[Probe, Value]:
@@ -165,7 +169,7 @@ Sampler = Callable[..., Result]
 
 def _algorithms(
     p: OneNetwork, model: Trained, guide: ExactLeaves, rng: TorchRng
-) -> Iterator[tuple[str, int, Callable[[CachedDecoder], Result]]]:
+) -> Iterator[tuple[str, int, Callable[[AnyDecoder], Result]]]:
     """Every algorithm at every budget."""
     law = model.law
     common = {"length": law.length, "end_token": law.end_token, "rng": rng}
@@ -197,20 +201,22 @@ def _measured(
     model: Trained,
     prompts: Int[Tensor, "prompts t"],
     targets: Sequence[Target],
-    sampling: Callable[[CachedDecoder], Result],
+    sampling: Callable[[AnyDecoder], Result],
+    memory: PrefixMemory | None,
 ) -> Sampled:
     """Accuracy, diversity and distance of what is sampled for the prompts, and its cost."""
     many = prompts.repeat_interleave(p.samples, dim=0)
     spent: list[int] = []
 
-    def counted(decoder: CachedDecoder) -> Result:
+    def counted(decoder: AnyDecoder) -> Result:
         decoder.hidden_state()  # the prompts are run before the count begins
         before = decoder.slots_run
         result = sampling(decoder)
         spent.append(decoder.slots_run - before)
         return result
 
-    results = complete(model.lm, many, counted, at_once=800)  # some algorithms fork each row
+    # some algorithms fork each row
+    results = complete(model.lm, many, counted, at_once=800, memory=memory)
     done = read(model.law, results)
     right = done.right.reshape(len(prompts), -1).tolist()
     strings = done.tokens.reshape(len(prompts), p.samples, -1).tolist()
