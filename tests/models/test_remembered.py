@@ -62,6 +62,7 @@ def test_samples_are_those_of_a_decoder_without_memory():
     assert torch.equal(results[0].tokens, results[1].tokens)
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
 def test_it_is_a_decoder_and_says_what_it_needs():
     memory = PrefixMemory(model())
     assert isinstance(RememberedDecoder(memory, 1), Decoder)

@@ -129,9 +129,7 @@ def quotas(
         if case.judged:
             refused = refused_strings(results, prefixes)
             if len(refused.tokens):
-                yield _without_backtracking(
-                    unit, model, case, right, refused, refused_rng, memory
-                )
+                yield _without_backtracking(unit, model, case, right, refused, refused_rng, memory)
 
 
 def _without_backtracking(
