@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-
 from tests.models.test_cache import LENGTH, Script, assert_equal_decoders, model
+
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder
 from triptych.core.validation import UserError
