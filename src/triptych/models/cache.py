@@ -239,13 +239,13 @@ class _Places(NamedTuple):
         scale: float,
     ) -> Float[Tensor, "rows heads t head_width"]:
         """Σ_j P_ij v_j over the slots of the cache."""
-        mixed = []
+        mixed, keys, values = [], keys[:, : self.upto], values[:, : self.upto]
         for part, rows in self.parts:
             mixed.append(
                 F.scaled_dot_product_attention(
                     query[part],
-                    keys[rows][:, : self.upto].transpose(1, 2),
-                    values[rows][:, : self.upto].transpose(1, 2),
+                    keys[rows].transpose(1, 2),
+                    values[rows].transpose(1, 2),
                     attn_mask=None if self.before is None else self.before[part],
                     scale=scale,
                 )

@@ -34,6 +34,7 @@ from triptych.studies.generation.shared.completions import (
     draw_prompts,
     gather_mistakes,
     last_tokens,
+    memory_of,
     plainly,
     read,
     refused_strings,
@@ -51,7 +52,7 @@ from triptych.studies.generation.shared.perfect_model import (
 )
 from triptych.studies.generation.shared.trained_dyck import SMALL, DyckNetwork, Trained, language
 from triptych.studies.generation.shared.tsne import divergence, joint_probabilities, tsne
-from triptych.studies.generation.vgb_dyck.study import target_law
+from triptych.studies.generation.vgb_dyck.study import RememberedOutcome, target_law
 from triptych.verifiers.leaves import ExactLeaves
 
 P = DyckNetwork(length=4, shortest_prompt=1, longest_prompt=3, top_p=1.0, most_prompts=2000)
@@ -241,6 +242,40 @@ def test_prompts_run_once_give_the_same_completions(model):
     assert tokens[1] - tokens[0] == int((prompts != PAD).sum()) + len(prompts)  # with the start
     parts = complete_each(model.lm, prompts, [plainly(model.law, 0.0, TorchRng(0))], at_once=4)
     assert [len(result.lengths) for result in parts[0]] == [4, 4, 1]
+
+
+def test_a_memory_changes_no_completion(model):
+    prompts = draw_prompts(model.ood, 40, TorchRng(0), **LENGTHS)
+
+    def found(memory):
+        ways = [plainly(model.law, top_p, TorchRng(1)) for top_p in (1.0, 0.8, 0.0)]
+        every = complete_each(model.lm, prompts, ways, memory=memory)
+        return [result.tokens for (result,) in every]
+
+    memory = memory_of(model.lm)
+    assert memory is not None
+    for with_memory, without in zip(found(memory), found(None), strict=True):
+        assert torch.equal(with_memory, without)
+    passes = memory.passes
+    found(memory)
+    assert memory.passes == passes  # the same completions again ask nothing
+
+
+def test_an_outcome_is_asked_for_once(model):
+    class Counting:
+        asked = 0
+
+        def log_value(self, prefix):
+            self.asked += len(prefix)
+            return model.law.log_value(prefix)
+
+    counting = Counting()
+    remembered = RememberedOutcome(counting)
+    strings = model.law.tokens("[]()", "[(])", "[]()")
+    assert remembered.log_value(strings).tolist() == [0.0, -torch.inf, 0.0]
+    assert remembered.log_value(strings[1:]).tolist() == [-torch.inf, 0.0]
+    assert remembered.log_value(strings[:, :3]).tolist() == [0.0, -torch.inf, 0.0]
+    assert counting.asked == 4  # two strings and two beginnings
 
 
 def test_cutting_by_hand():

@@ -17,7 +17,7 @@ from torch import Tensor
 from triptych.core.decoders import PAD
 from triptych.core.randomness import TorchRng
 from triptych.inference.guided.generation import Result
-from triptych.models.cache import CachedDecoder
+from triptych.models.remembered import PrefixMemory
 from triptych.studies.generation.dyck_backtracking.rows import (
     Config,
     OneNetwork,
@@ -26,6 +26,7 @@ from triptych.studies.generation.dyck_backtracking.rows import (
     Stride,
 )
 from triptych.studies.generation.shared.completions import (
+    AnyDecoder,
     RefusedStrings,
     Sampling,
     complete_each,
@@ -44,12 +45,16 @@ QUOTAS, QUOTA_STRIDES = (1, 2, 4), (2, 4, 6)  # of Tables 3.2 and 3.4
 
 
 def strides(
-    unit: OneNetwork, model: Trained, prefixes: Int[Tensor, "count t"], rng: TorchRng
+    unit: OneNetwork,
+    model: Trained,
+    prefixes: Int[Tensor, "count t"],
+    rng: TorchRng,
+    memory: PrefixMemory | None,
 ) -> Iterator[Stride]:
     """Table 3.1: erase B tokens once, by force, then go on sampling."""
 
     def erased(stride: int, redo: bool) -> Sampling:
-        def sampling(decoder: CachedDecoder) -> Result:
+        def sampling(decoder: AnyDecoder) -> Result:
             counts = decoder.lengths.clamp(max=stride)
             decoder.rollback(counts)
             if redo:
@@ -68,7 +73,7 @@ def strides(
         configs.append(("erased", stride, unit.tries, erased(stride, False)))
         configs.append(("erased, redone by argmax", stride, unit.tries, erased(stride, True)))
     samplings = [sampling for *_, tries, sampling in configs for _ in range(tries)]
-    every = iter(complete_each(model.lm, prefixes, samplings))
+    every = iter(complete_each(model.lm, prefixes, samplings, memory=memory))
     for config, stride, tries, _ in configs:
         right = [read(model.law, next(every)).accuracy for _ in range(tries)]
         yield Stride(unit.seed, config, stride, sum(right) / tries, len(prefixes), tries)
@@ -95,6 +100,7 @@ def quotas(
     prefixes: Int[Tensor, "count t"],
     rng: TorchRng,
     refused_rng: TorchRng,
+    memory: PrefixMemory | None,
 ) -> Iterator[Quota | Refused]:
     """Table 3.2, and Table 3.4: what becomes of the refused strings without backtracking."""
     pairs = [(quota, stride) for quota in QUOTAS for stride in QUOTA_STRIDES]
@@ -115,7 +121,7 @@ def quotas(
         )
         for case in cases
     ]
-    every = complete_each(model.lm, prefixes, samplings)
+    every = complete_each(model.lm, prefixes, samplings, memory=memory)
     for case, results in zip(cases, every, strict=True):
         right = read(model.law, results).right
         accuracy = float(right.double().mean())
@@ -123,7 +129,7 @@ def quotas(
         if case.judged:
             refused = refused_strings(results, prefixes)
             if len(refused.tokens):
-                yield _without_backtracking(unit, model, case, right, refused, refused_rng)
+                yield _without_backtracking(unit, model, case, right, refused, refused_rng, memory)
 
 
 def _without_backtracking(
@@ -133,12 +139,13 @@ def _without_backtracking(
     right: Bool[Tensor, " count"],
     refused: RefusedStrings,
     rng: TorchRng,
+    memory: PrefixMemory | None,
 ) -> Refused:
     """Complete the refused strings plainly, with and without the token that was refused."""
     by_nucleus, by_argmax = (plainly(model.law, top_p, rng) for top_p in (unit.top_p, 0.0))
-    nucleus, argmax = completed_anyhow(model, refused.tokens, [by_nucleus, by_argmax])
+    nucleus, argmax = completed_anyhow(model, refused.tokens, [by_nucleus, by_argmax], memory)
     shorter = cut(refused.tokens, (refused.tokens != PAD).sum(1) - 1)
-    (before,) = completed_anyhow(model, shorter, [by_nucleus])
+    (before,) = completed_anyhow(model, shorter, [by_nucleus], memory)
     return Refused(
         seed=unit.seed,
         quota=case.quota,

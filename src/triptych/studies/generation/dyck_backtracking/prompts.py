@@ -15,7 +15,13 @@ from triptych.studies.generation.dyck_backtracking.rows import (
     PerfectDiversity,
     Unseen,
 )
-from triptych.studies.generation.shared.completions import complete_each, draw_prompts, guided, read
+from triptych.studies.generation.shared.completions import (
+    complete_each,
+    draw_prompts,
+    guided,
+    memory_of,
+    read,
+)
 from triptych.studies.generation.shared.perfect_model import perfect_diversity
 from triptych.studies.generation.shared.trained_dyck import Trained
 from triptych.verifiers.probe import Probe
@@ -53,7 +59,7 @@ def unseen(
         )
         for _, top_p, quota, redo, verify in cases
     ]
-    every = complete_each(model.lm, prompts, samplings)
+    every = complete_each(model.lm, prompts, samplings, memory=memory_of(model.lm))
     for (repeat, top_p, quota, redo, verify), results in zip(cases, every, strict=True):
         done = read(model.law, results)
         wrong, left = ~done.right, torch.cat([result.info.quota_left for result in results])
@@ -107,7 +113,7 @@ def diversity(
             )
             for top_p, quota, verify in configs
         ]
-        every = complete_each(model.lm, many, samplings)
+        every = complete_each(model.lm, many, samplings, memory=memory_of(model.lm))
         for (top_p, quota, verify), results in zip(configs, every, strict=True):
             done = read(model.law, results)
             strings = done.tokens.reshape(len(prompts), unit.diverse_completions, -1).tolist()

@@ -35,6 +35,7 @@ from triptych.studies.generation.shared.completions import (
     complete,
     draw_prompts,
     gather_mistakes,
+    memory_of,
     plainly,
     read,
 )
@@ -73,9 +74,10 @@ def run(unit: OneNetwork, bench: Bench) -> Iterable[Row]:
     wrong, same_end = mistakes.take(0, half), bench.rng("same end")
     probe, found = fit_probe(unit, model, wrong, bench.rng("correct strings"), same_end)
     yield from found
-    prefixes = mistakes.take(half, 2 * half).inducing()
-    yield from strides(unit, model, prefixes, bench.rng("strides"))
-    yield from quotas(unit, model, probe, prefixes, bench.rng("quotas"), bench.rng("refused"))
+    prefixes, memory = mistakes.take(half, 2 * half).inducing(), memory_of(model.lm)
+    yield from strides(unit, model, prefixes, bench.rng("strides"), memory)
+    drawn, redrawn = bench.rng("quotas"), bench.rng("refused")
+    yield from quotas(unit, model, probe, prefixes, drawn, redrawn, memory)
     yield from unseen(unit, model, probe, bench.rng("unseen prompts"), bench.rng("unseen"))
     yield from diversity(unit, model, probe, bench.rng("diversity"))
 
@@ -145,5 +147,5 @@ STUDY = Study(
     rows=ROWS,
     claims=[*judge_states.CLAIMS, *judge_prefixes.CLAIMS, *judge_prompts.CLAIMS],
     figures=FIGURES,
-    same_rows_as=["cb96a7f67a13"],
+    same_rows_as=["cb96a7f67a13", "d7bc09f886b0"],
 )

@@ -17,6 +17,7 @@ from triptych.inference.guided.generation import Result
 from triptych.inference.guided.transforms import nucleus
 from triptych.models.cache import CachedDecoder
 from triptych.models.language_models import CausalLM
+from triptych.models.remembered import PrefixMemory, RememberedDecoder
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.parse import DyckError
 from triptych.studies.generation.shared.trained_dyck import DyckNetwork, Trained
@@ -41,7 +42,14 @@ def cut(tokens: Int[Tensor, "count t"], lengths: Int[Tensor, " count"]) -> Int[T
     return tokens.masked_fill(columns >= lengths[:, None], PAD)
 
 
-Sampling = Callable[[CachedDecoder], Result]
+AnyDecoder = CachedDecoder | RememberedDecoder
+Sampling = Callable[[AnyDecoder], Result]
+
+
+def memory_of(lm: CausalLM) -> PrefixMemory | None:
+    """A memory to share between calls of `complete_each`. None on a GPU, which runs many tokens
+    sooner than it looks them up."""
+    return PrefixMemory(lm) if lm.net.device.type == "cpu" else None
 
 
 def complete(
@@ -51,9 +59,10 @@ def complete(
     *,
     layer: int = -1,
     at_once: int | None = None,
+    memory: PrefixMemory | None = None,
 ) -> list[Result]:
     """`sampling(decoder)` on the prompts, in batches that fit the memory."""
-    return [sampling(decoder) for decoder in _decoders(lm, prompts, layer, at_once)]
+    return [sampling(decoder) for decoder in _decoders(lm, prompts, layer, at_once, memory)]
 
 
 def complete_each(
@@ -63,10 +72,11 @@ def complete_each(
     *,
     layer: int = -1,
     at_once: int | None = None,
+    memory: PrefixMemory | None = None,
 ) -> list[list[Result]]:
     """What `complete` gives for every way of sampling; the prompts run through the network once."""
     found: list[list[Result]] = [[] for _ in samplings]
-    for decoder in _decoders(lm, prompts, layer, at_once):
+    for decoder in _decoders(lm, prompts, layer, at_once, memory):
         decoder.hidden_state()  # runs the prompts
         rows = torch.arange(len(decoder.lengths), device=prompts.device)
         for results, sampling in zip(found, samplings, strict=True):
@@ -75,10 +85,17 @@ def complete_each(
 
 
 def _decoders(
-    lm: CausalLM, prompts: Int[Tensor, "count t"], layer: int, at_once: int | None
-) -> Iterator[CachedDecoder]:
+    lm: CausalLM,
+    prompts: Int[Tensor, "count t"],
+    layer: int,
+    at_once: int | None,
+    memory: PrefixMemory | None = None,
+) -> Iterator[AnyDecoder]:
     for some in prompts.split(at_once or (5000 if prompts.is_cuda else 1000)):
-        decoder = CachedDecoder(lm, len(some), layer=layer)
+        if memory is None:
+            decoder = CachedDecoder(lm, len(some), layer=layer)
+        else:
+            decoder = RememberedDecoder(memory, len(some))
         decoder.extend(some)
         yield decoder
 
@@ -245,7 +262,10 @@ def states_of(
 
 
 def completed_anyhow(
-    model: Trained, strings: Int[Tensor, "count t"], samplings: Sequence[Sampling]
+    model: Trained,
+    strings: Int[Tensor, "count t"],
+    samplings: Sequence[Sampling],
+    memory: PrefixMemory | None = None,
 ) -> list[Bool[Tensor, " count"]]:
     """Which completions of the strings are right, for every way of sampling.
 
@@ -259,7 +279,7 @@ def completed_anyhow(
         as_they_stand[ended] = law.parse(whole).error == DyckError.NONE
     found = [as_they_stand.clone() for _ in samplings]
     if not ended.all():
-        every = complete_each(model.lm, strings[~ended], samplings)
+        every = complete_each(model.lm, strings[~ended], samplings, memory=memory)
         for right, results in zip(found, every, strict=True):
             right[~ended] = read(law, results).right
     return found

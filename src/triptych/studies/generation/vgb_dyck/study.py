@@ -20,6 +20,7 @@ from torch import Tensor
 
 from triptych.core.decoders import PAD
 from triptych.core.divergences import expected_distance
+from triptych.core.protocols import Value as Verifier
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.inference.guided import (
@@ -34,11 +35,14 @@ from triptych.inference.guided import (
 )
 from triptych.inference.guided.generation import Result
 from triptych.models.cache import CachedDecoder
+from triptych.models.remembered import PrefixMemory
 from triptych.studies.api.study import Bench, Scale, Study
 from triptych.studies.generation.shared.completions import (
+    AnyDecoder,
     complete,
     draw_prompts,
     gather_mistakes,
+    memory_of,
     plainly,
     read,
     states_of,
@@ -71,9 +75,11 @@ def run(unit: OneNetwork, bench: Bench) -> Iterable[Row]:
     yield quality
     prompts = _hard_prompts(unit, model, bench.rng("prompts"))
     targets = [target_law(model, prompt) for prompt in prompts]
-    guide = ExactLeaves(value, model.law, model.law.length, model.law.end_token)
+    outcome = RememberedOutcome(model.law)
+    guide = ExactLeaves(value, outcome, model.law.length, model.law.end_token)
+    memory = memory_of(model.lm)
     for name, budget, sampling in _algorithms(unit, model, guide, bench.rng("sampling")):
-        yield _measured(unit, name, budget, model, prompts, targets, sampling)
+        yield _measured(unit, name, budget, model, prompts, targets, sampling, memory)
 
 
 def _value(p: OneNetwork, model: Trained, bench: Bench) -> tuple[Probe, Value]:
@@ -160,12 +166,28 @@ def target_law(model: Trained, prompt: Int[Tensor, " t"]) -> Target:
     return Target(index, (log_probs - mass).exp().cpu(), float(mass.exp()))
 
 
+class RememberedOutcome:
+    """The answers of a verifier, each asked for once: algorithms come to the same leaves often."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self._verifier, self._said = verifier, dict[bytes, float]()
+
+    def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]:
+        names = [row.tobytes() for row in prefix.to("cpu", torch.int32).numpy()]
+        new = {name: place for place, name in enumerate(names) if name not in self._said}
+        if new:
+            answers = self._verifier.log_value(prefix[list(new.values())])
+            self._said.update(zip(new, answers.tolist(), strict=True))
+        said = [self._said[name] for name in names]
+        return torch.tensor(said, dtype=torch.float64, device=prefix.device)
+
+
 Sampler = Callable[..., Result]
 
 
 def _algorithms(
     p: OneNetwork, model: Trained, guide: ExactLeaves, rng: TorchRng
-) -> Iterator[tuple[str, int, Callable[[CachedDecoder], Result]]]:
+) -> Iterator[tuple[str, int, Callable[[AnyDecoder], Result]]]:
     """Every algorithm at every budget."""
     law = model.law
     common = {"length": law.length, "end_token": law.end_token, "rng": rng}
@@ -197,20 +219,22 @@ def _measured(
     model: Trained,
     prompts: Int[Tensor, "prompts t"],
     targets: Sequence[Target],
-    sampling: Callable[[CachedDecoder], Result],
+    sampling: Callable[[AnyDecoder], Result],
+    memory: PrefixMemory | None,
 ) -> Sampled:
     """Accuracy, diversity and distance of what is sampled for the prompts, and its cost."""
     many = prompts.repeat_interleave(p.samples, dim=0)
     spent: list[int] = []
 
-    def counted(decoder: CachedDecoder) -> Result:
+    def counted(decoder: AnyDecoder) -> Result:
         decoder.hidden_state()  # the prompts are run before the count begins
         before = decoder.slots_run
         result = sampling(decoder)
         spent.append(decoder.slots_run - before)
         return result
 
-    results = complete(model.lm, many, counted, at_once=800)  # some algorithms fork each row
+    # some algorithms fork each row
+    results = complete(model.lm, many, counted, at_once=800, memory=memory)
     done = read(model.law, results)
     right = done.right.reshape(len(prompts), -1).tolist()
     strings = done.tokens.reshape(len(prompts), p.samples, -1).tolist()
@@ -275,5 +299,5 @@ STUDY = Study(
     run=run,
     rows=(Value, Sampled),
     figures=[quality_figure],
-    same_rows_as=["d69ecf23d28c"],
+    same_rows_as=["d69ecf23d28c", "c590c9fc1cc6"],
 )
