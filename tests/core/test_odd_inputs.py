@@ -112,6 +112,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "structures.messages.leave_one_out",
         "structures.messages.log_messages",
         "structures.messages.scaled_messages",
+        "structures.compiled.smooth_rows",
         "structures.fast_messages.filter_forward",
         "structures.fast_messages.predict_everywhere",
         "structures.fast_messages.smooth",
