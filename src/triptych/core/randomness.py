@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core import compiled
 from triptych.core.protocols import Rng
 from triptych.core.validation import (
     Count,
@@ -108,6 +109,10 @@ class _Alias(NamedTuple):
 
     def draw(self, rows: Int[Tensor, "*batch"], uniform: Tensor) -> Int[Tensor, "*batch"]:
         """Consumes `uniform`: its whole part after scaling names a column, the rest decides."""
+        if compiled.is_used() and uniform.device.type == "cpu":
+            flat = uniform.reshape(-1), rows.reshape(-1)
+            drawn = compiled.draw_alias(*flat, self.keep, self.other, self.outcomes)
+            return drawn.reshape(rows.shape)
         scaled = uniform.reshape(-1).mul_(self.outcomes)
         column = scaled.long()
         entry = torch.add(column, rows.reshape(-1), alpha=self.outcomes)

@@ -9,11 +9,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triptych.core import compiled
 from triptych.core.enumeration import exact_law
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import ImpossibleEvidence
-from triptych.structures.hidden_markov import compiled, fast_messages, messages
+from triptych.structures.hidden_markov import fast_messages, messages
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.markov import Markov
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+from triptych.core import compiled
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import UserError
-from triptych.structures.hidden_markov import compiled, fast_messages
+from triptych.structures.hidden_markov import fast_messages
 from triptych.structures.hidden_markov.hmm import HMM
 
 needs_compiler = pytest.mark.skipif(not shutil.which("cc"), reason="there is no C compiler")
@@ -88,21 +88,3 @@ def test_no_rows_and_symbols_that_are_not_there():
     for symbol in (-1, 2):
         with pytest.raises(IndexError, match=r"rows 0\.\.1"):
             fast_messages.smooth(*given, torch.full((1, 4), symbol))
-
-
-def test_without_a_compiler_the_user_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(compiled, "_built", None)
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(compiled, "_COMPILERS", ("no-such-compiler",))
-    with pytest.raises(UserError, match=r"no C compiler was found \(no-such-compiler\)"):
-        compiled.use_compiled()
-    assert not compiled.is_used()
-    monkeypatch.setenv("CC", str(tmp_path / "nothing"))
-    with pytest.raises(UserError, match="cannot be run"):
-        compiled.use_compiled()
-    monkeypatch.setenv("CC", "false")
-    with pytest.raises(UserError, match="could not build smooth.c: it said nothing"):
-        compiled.use_compiled()
-    with pytest.raises(UserError, match="not built yet"):
-        one = torch.ones((1, 1), dtype=torch.float64)
-        compiled.smooth_rows(one[0], one, one, one.long(), None, 1, 0.0, one[None])

@@ -3,8 +3,8 @@
    joint_t = before_t * e_t,  before_{t+1} = joint_t A,  after_{t-1} = A (e_t * after_t)
 
    A block of rows goes through all positions while its messages stay in the processor's cache.
-   Rows of states are padded with zeros to whole vectors of four numbers. Compiled by compiled.py
-   with the system's own C compiler; needs the vector types of gcc and clang. */
+   Rows of states are padded with zeros to whole vectors of four numbers. core/compiled.py builds
+   this with the system's own C compiler; it needs the vector types of gcc and clang. */
 
 #include <math.h>
 #include <stdint.h>
