@@ -41,11 +41,9 @@ def test_draws_are_the_same(outcomes):
     ups = torch.nextafter(edges, torch.ones_like(edges))
     uniform = torch.cat([edges, ups, (edges + table.keep[:outcomes] / outcomes).clamp(max=0.999)])
     first = torch.zeros(len(uniform), dtype=torch.long)
-    found = [None, None]
-    for wanted in (False, True):
-        compiled.use_compiled(wanted)
-        found[wanted] = table.draw(first, uniform.clone())
-    assert torch.equal(found[0], found[1])
+    found = torch.empty_like(first)
+    compiled.draw_alias(uniform, first, table.keep, table.other, found, outcomes)
+    assert torch.equal(found, table.draw(first, uniform.clone()))
 
 
 @needs_compiler
@@ -72,7 +70,11 @@ def test_worked_draws():
     other = torch.tensor([0, 0, 1])
     uniform = torch.tensor([0.0, 0.3, 0.4, 0.6, 0.7, 0.99], dtype=torch.float64)
     rows = torch.zeros(6, dtype=torch.long)
-    assert compiled.draw_alias(uniform, rows, keep, other, 3).tolist() == [0, 0, 1, 0, 1, 1]
+    drawn = torch.empty_like(rows)
+    compiled.draw_alias(uniform, rows, keep, other, drawn, 3)
+    assert drawn.tolist() == [0, 0, 1, 0, 1, 1]
+    with pytest.raises(ValueError, match="contiguous"):
+        compiled.draw_alias(uniform, rows, keep, other, torch.empty(6, 2).long()[:, 0], 3)
     compiled.use_compiled(False)
     assert not compiled.is_used()
 

@@ -13,7 +13,6 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -57,15 +56,16 @@ def draw_alias(
     rows: Int[Tensor, " draws"],
     keep: Float[Tensor, " entries"],
     other: Int[Tensor, " entries"],
+    drawn: Int[Tensor, " draws"],
     outcomes: int,
-) -> Int[Tensor, " draws"]:
-    """Outcomes from alias tables: row i is drawn from the law rows[i]."""
-    rows, drawn = rows.contiguous(), torch.empty(len(rows), dtype=torch.int64)
-    tensors = (uniform.contiguous(), rows, keep, other, drawn)
+) -> None:
+    """Fill `drawn` with outcomes from alias tables: draw i is from the law rows[i]."""
+    tensors = (uniform, rows, keep, other, drawn)
+    if not all(tensor.is_contiguous() for tensor in tensors):
+        raise ValueError("all tensors must be contiguous")
     addresses = [tensor.data_ptr() for tensor in tensors]
     if library().draw_alias(len(rows), len(keep) // outcomes, outcomes, *addresses):
         raise IndexError("a row that is not there")
-    return drawn
 
 
 def _build() -> ctypes.CDLL:
