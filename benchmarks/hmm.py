@@ -1,31 +1,60 @@
-"""Exact HMM inference and sampling against hmmlearn and pomegranate."""
+"""Exact HMM inference and sampling against hmmlearn, pomegranate and dynamax.
+
+Ours twice: with torch, as it runs by itself, and with the C programs of `use_compiled()`.
+"""
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hmmlearn.hmm
 import numpy as np
 import torch
 
-from benchmarks.timing import compare, fastest, seconds
+from benchmarks.timing import Comparison, compare, fastest, measured, one_core
+from triptych.core.compiled import use_compiled
 from triptych.core.randomness import TorchRng
+from triptych.core.validation import UserError
 from triptych.structures.hidden_markov.hmm import HMM
 
 Row = dict[str, Any]
 ROWS, LENGTH, VOCAB = 1000, 128, 10
 
 
+BARS = {(10, False): 30.0, (64, False): 70.0, (10, True): 40.0, (64, True): 100.0}
+
+
 def run() -> Iterator[Row]:
-    for states in (10, 64):
-        yield posteriors(states)
-    for states in (10, 64):
-        yield posteriors_pomegranate(states)
-    yield sampling()
-    yield autograd()
-    yield growth("length", "linear: at most 1.15", [64, 128, 256, 512, 1024])
-    yield growth("states", "quadratic: at most 2.0", [16, 32, 64, 128, 256])
+    with one_core():
+        for against in (posteriors, posteriors_dynamax):
+            for states in (10, 64):
+                for compiled in (False, True):
+                    yield _with(compiled, lambda c, a=against, s=states: a(s, c))
+        for states in (10, 64):
+            yield posteriors_pomegranate(states)
+        for compiled in (False, True):
+            yield _with(compiled, sampling)
+        yield autograd()
+        yield growth("length", "linear: at most 1.15", [64, 128, 256, 512, 1024])
+        yield growth("states", "quadratic: at most 2.0", [16, 32, 64, 128, 256])
+
+
+def _with(compiled: bool, measure: Callable[[bool], Row]) -> Row:
+    """A row of the table, with the C programs or without."""
+    try:
+        use_compiled(compiled)
+    except UserError as error:
+        return {"what": "with the C programs", "peer": "", "not_run": str(error)}
+    try:
+        return measure(compiled)
+    finally:
+        use_compiled(False)
+
+
+def _what(states: int, compiled: bool) -> str:
+    ours = ", in C" if compiled else ""
+    return f"posteriors{ours}, {ROWS} x {LENGTH} tokens, {states} states"
 
 
 def _peer(hmm: HMM) -> hmmlearn.hmm.CategoricalHMM:
@@ -42,7 +71,7 @@ def _data(states: int) -> tuple[HMM, torch.Tensor, torch.Tensor]:
     return hmm, tokens, hidden
 
 
-def posteriors(states: int) -> Row:
+def posteriors(states: int, compiled: bool) -> Row:
     """Ours with 15 % of the tokens hidden; hmmlearn, which cannot hide tokens, with all shown."""
     hmm, tokens, hidden = _data(states)
     peer = _peer(hmm)
@@ -54,21 +83,62 @@ def posteriors(states: int) -> Row:
     result = compare(
         lambda: hmm.posterior(tokens, hidden),
         lambda: peer.score_samples(flat, lengths),
-        turns=9,
+        turns=7,
         repeats=5,
         scale=ROWS / rows,
     )
     return {
-        "what": f"posteriors, {ROWS} x {LENGTH} tokens, {states} states",
+        "what": _what(states, compiled),
         "peer": "hmmlearn",
-        "bar": {10: 30.0, 64: 70.0}[states],
+        "bar": BARS[states, compiled],
+        "largest_difference": float(gap),
+        **result._asdict(),
+    }
+
+
+def posteriors_dynamax(states: int, compiled: bool) -> Row:
+    """Both with the same tokens hidden, in float64; dynamax is compiled for all rows at once.
+
+    It gives probabilities, ours are logarithms.
+    """
+    what = _what(states, compiled)
+    try:
+        import jax
+        from dynamax.hidden_markov_model import hmm_smoother
+    except Exception as error:  # a peer that does not install is a finding, not a crash
+        return {"what": what, "peer": "dynamax", "not_run": f"{error}; pip install dynamax"}
+    hmm, tokens, hidden = _data(states)
+    symbols = tokens.masked_fill(hidden, hmm.vocab_size)
+    ones = torch.ones(1, states, dtype=torch.float64)
+    shown = torch.cat([hmm.emission.T, ones]).log()  # the last row: a hidden token says nothing
+    with jax.enable_x64(True):
+        initial, transition, table, given = (
+            jax.numpy.asarray(part.numpy())
+            for part in (hmm.initial, hmm.transition, shown, symbols)
+        )
+
+        @jax.jit
+        @jax.vmap
+        def smooth(row: Any) -> Any:
+            return hmm_smoother(initial, transition, table[row]).smoothed_probs
+
+        theirs = np.asarray(jax.block_until_ready(smooth(given)))  # compiles
+        gap = np.abs(hmm.posterior(tokens, hidden).exp().numpy() - theirs).max()
+        result = compare(
+            lambda: hmm.posterior(tokens, hidden),
+            lambda: jax.block_until_ready(smooth(given)),
+            turns=9,
+        )
+    return {
+        "what": what,
+        "peer": "dynamax (JAX, compiled)",
         "largest_difference": float(gap),
         **result._asdict(),
     }
 
 
 def posteriors_pomegranate(states: int) -> Row:
-    what = f"posteriors, {ROWS} x {LENGTH} tokens, {states} states"
+    what = _what(states, False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -96,27 +166,25 @@ def posteriors_pomegranate(states: int) -> Row:
     return {"what": what, "peer": "pomegranate (float32)", **result._asdict()}
 
 
-def sampling() -> Row:
+def sampling(compiled: bool) -> Row:
+    """hmmlearn draws a part of the tokens, and its time is scaled."""
     documents, length, cut = 5000, 10240, 20_000
     hmm = HMM.random(10, VOCAB, length, seed=0)
-    peer = _peer(hmm)
-    ours = seconds(lambda: hmm.sample(documents, TorchRng(0)))
-    pairs = []
+    peer, total = _peer(hmm), documents * length
+    hmm.with_length(100).sample(documents, TorchRng(0))
+    turns = []
     for turn in range(3):
-        theirs = seconds(lambda turn=turn: peer.sample(cut, random_state=turn))
-        ours = seconds(lambda: hmm.sample(documents, TorchRng(0)))
-        pairs.append((ours, theirs * documents * length / cut))
-    ratios = sorted(peer_ / mine for mine, peer_ in pairs)
+        theirs = measured(lambda turn=turn: peer.sample(cut, random_state=turn))
+        ours = measured(lambda: hmm.sample(documents, TorchRng(0)))
+        turns.append((ours, theirs.times(total / cut)))
+    result = Comparison.of(turns)
+    ours = ", in C" if compiled else ""
     return {
-        "what": f"sampling {documents * length / 1e6:.1f} million tokens, 10 states",
+        "what": f"sampling{ours} {total / 1e6:.1f} million tokens, 10 states",
         "peer": "hmmlearn",
-        "bar": 100.0,
-        "ours": sorted(mine for mine, _ in pairs)[1],
-        "theirs": sorted(peer_ for _, peer_ in pairs)[1],
-        "ratio": ratios[1],
-        "low": ratios[0],
-        "high": ratios[-1],
-        "tokens_per_second": documents * length / sorted(mine for mine, _ in pairs)[1],
+        "bar": 200.0 if compiled else 100.0,
+        **result._asdict(),
+        "tokens_per_second": total / result.ours,
     }
 
 

@@ -1,22 +1,19 @@
 """Gibbs sampling of spins against thrml and eager torch; the exact theory of masking, in seconds.
 
-Every program has one core: the process may run on no other while they are measured. That is set
-before jax is loaded, because jax sizes its pool of threads by the cores it sees.
+Every program has one core: the process may run on no other while they are measured.
 """
 
 import math
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from benchmarks.timing import compare, seconds
+from benchmarks.timing import compare, one_core, seconds
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
@@ -42,20 +39,6 @@ def run() -> Iterator[Row]:
             yield poincare(k)
         for k in (1, 2, 7):
             yield poincare_growth(k)
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    """The process on one of its cores, where the system can say so."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {max(allowed)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
 
 
 # ---------------------------------------------------------------------- spins

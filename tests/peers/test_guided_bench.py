@@ -5,6 +5,7 @@ import torch
 from tests.support.grids import pairs
 
 from benchmarks import guided
+from benchmarks.timing import Seconds
 from triptych.core.decoders import RecomputingDecoder
 from triptych.models import cache
 from triptych.models.cache import CachedDecoder
@@ -148,9 +149,17 @@ def test_a_walk_has_a_row_of_the_table():
 
 
 def test_ratios_are_of_turns():
-    """Turns of 2 against 1, 4 against 2 and 9 against 3 seconds: ratios 2, 2, 3."""
-    found = guided._ratios([(1.0, 2.0), (2.0, 4.0), (3.0, 9.0)])
-    assert found == {"ours": 2.0, "theirs": 4.0, "ratio": 2.0, "low": 2.0, "high": 3.0}
+    """Turns of 2 against 1, 4 against 2 and 9 against 3 seconds: ratios 2, 2, 3.
+
+    On the wall the last turn took 3 against 3; on a GPU that is what counts.
+    """
+    pairs = [(1.0, 2.0, 2.0), (2.0, 4.0, 4.0), (3.0, 9.0, 3.0)]
+    turns = [(Seconds(ours, ours), Seconds(busy, wall)) for ours, busy, wall in pairs]
+    processor = {"ours": 2.0, "theirs": 4.0, "ratio": 2.0, "low": 2.0, "high": 3.0}
+    wall = {"ours": 2.0, "theirs": 3.0, "ratio": 2.0, "low": 1.0, "high": 2.0}
+    on_wall = {f"wall_{name}": value for name, value in wall.items()}
+    assert guided._ratios(turns, "cpu") == {**processor, **on_wall}
+    assert guided._ratios(turns, "cuda") == {**wall, **on_wall}
 
 
 def test_brackets_cannot_hold_the_end_token():

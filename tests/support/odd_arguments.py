@@ -357,6 +357,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "structures.hmm.HMM.soft_masked_probs": lambda: {"vectors": f64([[[0.5, 1.0]] * 3])},
     "structures.hmm.HMM.state_messages": lambda: {"vectors": f64([[[0.5, 1.0]] * 3])},
+    "core.compiled.use_compiled": lambda: {"wanted": False},
     "structures.permutations.mixture": lambda: {
         "states": 3,
         "permutations": 2,

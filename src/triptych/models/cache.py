@@ -12,6 +12,7 @@ import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -50,9 +51,8 @@ class CachedDecoder(Prefixes):
         self._spent, self._passes = [0], [0]  # shared with forks
         # Zeros and not whatever stands in memory: 0 times nan would be nan.
         heads = (shape.layers, batch, shape.length, shape.heads, shape.head_width)
-        self._keys = weight.new_zeros(heads, requires_grad=False)
-        self._values = weight.new_zeros(heads, requires_grad=False)
-        self._states = weight.new_zeros((batch, shape.length, shape.width), requires_grad=False)
+        self._keys, self._values = _zeros(weight, *heads), _zeros(weight, *heads)
+        self._states = _zeros(weight, batch, shape.length, shape.width)
         last = self.layer == shape.layers
         self._seen = self._states if last else torch.zeros_like(self._states)
 
@@ -171,6 +171,18 @@ class CachedDecoder(Prefixes):
     ) -> Int[Tensor, "rows t"]:
         tokens = self._tokens[rows[:, None], (slots - 1).clamp(min=0)]
         return tokens.masked_fill(slots == 0, self.lm.start_token)
+
+
+def _zeros(like: Tensor, *shape: int) -> Tensor:
+    """Zeros of the type and on the device of `like`.
+
+    On a CPU through numpy: the system hands out pages of zeros when they are first written, and
+    nothing fills them before.
+    """
+    if like.device.type == "cpu" and like.dtype in (torch.float32, torch.float64):
+        kind = np.float32 if like.dtype == torch.float32 else np.float64
+        return torch.from_numpy(np.zeros(shape, dtype=kind))
+    return like.new_zeros(shape, requires_grad=False)
 
 
 class _Common(NamedTuple):

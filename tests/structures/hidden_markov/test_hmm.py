@@ -1,4 +1,5 @@
 import itertools
+import shutil
 
 import hmmlearn.hmm
 import networkx
@@ -8,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from triptych.core import compiled
 from triptych.core.enumeration import exact_law
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
@@ -17,6 +19,19 @@ from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.markov import Markov
 
 pytestmark = pytest.mark.numerical
+
+
+@pytest.fixture(scope="module", params=["torch", "compiled"])
+def both_ways(request):
+    """The test runs with torch, and again with the C program."""
+    if request.param == "compiled" and not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+    compiled.use_compiled(request.param == "compiled")
+    yield
+    compiled.use_compiled(False)
+
+
+both = pytest.mark.usefixtures("both_ways")
 
 
 def f64(values):
@@ -36,6 +51,7 @@ def test_worked_value():
     assert worked().log_prob(torch.tensor([[0, 1]])).exp().item() == pytest.approx(5 / 32)
 
 
+@both
 def test_worked_posterior_and_next_token():
     """After 0, 1 the first state was 0 with probability (½·1·¼·½) / (5/32) = 2/5; after 0 alone
     the state is (2/3, 1/3), then (7/12, 5/12), so token 1 follows with 5/12 · ½ = 5/24."""
@@ -65,6 +81,7 @@ def brute_force_joint(hmm):
     return np.array(paths), np.array(strings), joint
 
 
+@both
 def test_posterior_by_brute_force_over_paths():
     hmm = HMM.random(3, 2, 3, seed=5)
     paths, strings, joint = brute_force_joint(hmm)
@@ -88,6 +105,7 @@ def as_hmmlearn(hmm):
     return other
 
 
+@both
 @pytest.mark.parametrize("states", [1, 4, 10, 30])
 @pytest.mark.parametrize("make", [HMM.random, HMM.random_permutation_mixture])
 def test_agrees_with_hmmlearn(states, make):
@@ -120,6 +138,7 @@ def hmm_with_zeros(states, vocab, length, sparsity, seed):
     return HMM(rows(1, states)[0], rows(states, states), rows(states, vocab), length)
 
 
+@both
 @given(shapes, st.data())
 @settings(deadline=None, max_examples=80)
 def test_any_parameters_any_mask_against_the_table(shape, data):
@@ -137,6 +156,7 @@ def test_any_parameters_any_mask_against_the_table(shape, data):
     )
 
 
+@both
 @given(shapes)
 @settings(deadline=None, max_examples=40)
 def test_the_three_ways_of_message_passing_agree(shape):
@@ -158,6 +178,7 @@ def test_the_three_ways_of_message_passing_agree(shape):
     torch.testing.assert_close(filtered.log_evidence, smoothed.log_evidence, atol=1e-9, rtol=0)
 
 
+@both
 def test_ten_thousand_tokens_do_not_underflow(unchecked_shapes):
     hmm = HMM.random(5, 10, 10240, seed=0)
     tokens = hmm.sample(3, TorchRng(0))
@@ -176,6 +197,7 @@ def test_ten_thousand_tokens_do_not_underflow(unchecked_shapes):
     torch.testing.assert_close(posterior, wanted, atol=1e-8, rtol=0)
 
 
+@both
 def test_a_state_lost_to_underflow_and_needed_later_is_not_lost():
     """State 1 falls 1e-400 behind state 0 and is then the only one that explains the rest.
 
@@ -199,6 +221,7 @@ def test_a_state_lost_to_underflow_and_needed_later_is_not_lost():
     assert together.sum().item() == pytest.approx(wanted, rel=1e-12)
 
 
+@both
 @pytest.mark.parametrize(
     ("emission", "length"),
     [([[1e-3, 0.999], [0.999, 1e-3]], 110), ([[0.5, 0.5], [0.9, 0.1]], 1300)],
@@ -217,6 +240,7 @@ def test_a_state_that_the_past_excludes_does_not_spoil_the_rest(emission, length
     assert torch.isfinite(vectors.grad).all()
 
 
+@both
 @given(shapes.filter(lambda shape: shape[0] > 1))
 @settings(deadline=None, max_examples=25)
 def test_long_unlikely_strings_of_chains_with_zeros(shape):
@@ -430,6 +454,7 @@ def test_bad_tokens_are_explained():
         hmm.next_token_log_probs(torch.tensor([[0, 1, 0]]))
 
 
+@both
 def test_impossible_evidence_is_explained():
     certain = HMM(f64([1.0, 0.0]), torch.eye(2).double(), torch.eye(2).double(), 3)
     tokens = torch.tensor([[0, 0, 0], [0, 1, 0]])

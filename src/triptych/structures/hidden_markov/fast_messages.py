@@ -14,7 +14,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core import compiled
 from triptych.core.logspace import log_matmul, log_normalise
+from triptych.structures.hidden_markov import compiled_messages
 from triptych.structures.hidden_markov.messages import log_messages
 
 
@@ -57,6 +59,10 @@ def smooth(
     rescale = _Rescaling.for_chain(initial, transition, table)
     if rescale is None:
         at_risk = torch.ones(batch, dtype=torch.bool, device=initial.device)
+    elif compiled.is_used() and initial.device.type == "cpu":
+        log_evidence, at_risk = compiled_messages.smooth_rows(
+            initial, transition, table, symbols, readout, rescale.every, rescale.floor, out
+        )
     else:
         at_risk = torch.zeros(batch, dtype=torch.bool, device=initial.device)
         budget = _BLOCK_BYTES if initial.device.type == "cpu" else _GPU_BLOCK_BYTES
