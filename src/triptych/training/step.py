@@ -134,7 +134,10 @@ def optimiser_for(
         case "adam":
             return torch.optim.Adam(parameters, rate, betas=recipe.betas, weight_decay=decay, **how)
         case "sgd":
-            return torch.optim.SGD(parameters, rate, momentum=recipe.momentum, weight_decay=decay)
+            one_kernel = (recipe.quick and not on_gpu) or None  # None: as torch chooses
+            return torch.optim.SGD(
+                parameters, rate, momentum=recipe.momentum, weight_decay=decay, fused=one_kernel
+            )
         case "adafactor":
             return torch.optim.Adafactor(parameters, rate, weight_decay=decay)
         case _:
