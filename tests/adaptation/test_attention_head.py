@@ -140,3 +140,31 @@ def test_the_embedding_has_a_row_for_no_token():
 def test_too_many_positions_are_refused():
     with pytest.raises(ValueError, match="the input has 4 positions; this head knows 3"):
         worked(hard=True).scores(torch.full((1, 4, 2), 0.5).double())
+
+
+@pytest.mark.parametrize("hard", [False, True])
+def test_forward_is_the_weighted_mean_of_the_values(hard):
+    """Rows are added up by symbol; here position by position, for every row of a batch."""
+    head = AttentionHead.random(4, 6, keys=3, values=5, classes=3, seed=1, dtype=torch.float64)
+    head.hard = hard
+    generator = torch.Generator().manual_seed(2)
+    probs = torch.rand(7, 6, 4, generator=generator, dtype=torch.float64).softmax(-1)
+    symbols = torch.randint(0, 5, (7, 6), generator=generator)
+    with torch.no_grad():
+        head.position.normal_(generator=generator)
+    scores = ((probs @ head.key.T + head.position) @ head.query).detach()
+    torch.testing.assert_close(head.scores(probs), scores)
+    values = ((probs @ head.value.T) * head.embedding[symbols]) @ head.mix.T
+    torch.testing.assert_close(head.values(probs, symbols), values)
+    mean = torch.einsum("bt,btc->bc", head.attention(probs), values)
+    torch.testing.assert_close(head(probs, symbols), mean)
+    ours, theirs = (
+        (
+            torch.autograd.grad(found.square().sum(), list(head.parameters()), retain_graph=True)
+            for found in (head(probs, symbols), mean)
+        )
+        if not hard
+        else ((), ())
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other)

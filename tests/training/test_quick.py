@@ -135,16 +135,16 @@ def test_quick_training_ends_where_plain_training_does() -> None:
 
 def test_quick_data_is_drawn_ahead_and_all_of_it_is_used() -> None:
     drawn: list[int] = []
-    seen: list[torch.Tensor] = []
+    batches: list[torch.Tensor] = []
 
     def sample(n: int, rng: TorchRng) -> torch.Tensor:
         drawn.append(n)
         return torch.arange(n)[:, None].expand(-1, 6) % 4
 
     class Watching(MaskedLM):
-        def scored_logits(self, seen_tokens, scored):
-            seen.append(seen_tokens)
-            return super().scored_logits(seen_tokens, scored)
+        def scored_logits(self, seen, scored):
+            batches.append(seen)
+            return super().scored_logits(seen, scored)
 
     def show_all(tokens: torch.Tensor, rng) -> Prediction:
         return Prediction(tokens, tokens, torch.ones_like(tokens, dtype=torch.bool), None)
@@ -153,9 +153,9 @@ def test_quick_data_is_drawn_ahead_and_all_of_it_is_used() -> None:
     assert isinstance(model, AnswersScored)
     fit(model, sample, show_all, Recipe(steps=AHEAD + 1, batch=3, quick=True), TorchRng(0))
     assert drawn == [3 * AHEAD, 3 * AHEAD]
-    first = torch.cat(seen[:AHEAD])[:, 0]
+    first = torch.cat(batches[:AHEAD])[:, 0]
     torch.testing.assert_close(first, torch.arange(3 * AHEAD) % 4)
-    assert len(seen) == AHEAD + 1
+    assert len(batches) == AHEAD + 1
 
 
 def test_quick_optimiser_makes_the_same_steps_to_rounding() -> None:

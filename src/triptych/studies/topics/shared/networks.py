@@ -11,6 +11,7 @@ Tokens: words 0..Tv-1, the mask Tv and, if wanted, a start token Tv+1 at the hea
 import functools
 import math
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, TypeVar
 
@@ -35,7 +36,7 @@ from triptych.training.objectives import (
     Prediction,
     member_scored_losses,
 )
-from triptych.training.step import Descent, Recipe
+from triptych.training.step import Descent, Recipe, descend
 
 Optimiser = Literal["sgd", "adam"]
 PAIRS: tuple[tuple[LossName, Optimiser], ...] = (
@@ -306,6 +307,10 @@ def trained(
     return net, history
 
 
+class _Enough(Exception):
+    """Nothing is left to train: all losses are infinite, or the held-out loss falls no more."""
+
+
 def trained_together(
     documents: Documents,
     trainings: Sequence[Training],
@@ -326,24 +331,29 @@ def trained_together(
     descent = Descent(recipe, list(stacked.parameters()), members=len(nets), finite=False)
     sample, objective = documents.corpus(seed).sample, masked_words(documents, first)
     data = predictions(sample, objective, recipe.batch, TorchRng(seed + 1_000_003))
-    alive = [True] * len(nets)
-    if 0 in at:
-        watch(0, stacked)
-    for step in range(recipe.steps):
+
+    def loss_at(step: int) -> Float[Tensor, " members"]:
         prediction = next(data)
         answers, place = stacked.scored_logits(prediction.seen, prediction.scored)
-        losses = member_scored_losses(answers, place, prediction, recipe.loss)
-        descent.step(step, losses)
-        done = step + 1
-        if done in at or done == recipe.steps:
-            descent.settle(done)
-            alive = [all(map(math.isfinite, each)) for each in zip(*descent.losses, strict=True)]
-            if not any(alive):
-                break
+        return member_scored_losses(answers, place, prediction, recipe.loss)
+
+    def finite() -> list[bool]:
+        """Which networks have had finite losses only."""
+        return [all(map(math.isfinite, losses)) for losses in zip(*descent.losses, strict=True)]
+
+    def after(done: int) -> None:
         if done in at:
+            descent.settle(done)
+            if not any(finite()):
+                raise _Enough
             watch(done, stacked)
+
+    if 0 in at:
+        watch(0, stacked)
+    with suppress(_Enough):
+        descend(descent, loss_at, after=after)
     stacked.put_back()
-    return [net if lives else None for net, lives in zip(nets, alive, strict=True)]
+    return [net if alive else None for net, alive in zip(nets, finite(), strict=True)]
 
 
 # ------------------------------------------------------------------ stopping by a held-out loss
@@ -364,10 +374,6 @@ class Best(Generic[Found]):
     loss: float
     found: Found
     finished: bool
-
-
-class _Enough(Exception):
-    """The held-out loss has not fallen for long enough."""
 
 
 def best_by_held_out_loss(
