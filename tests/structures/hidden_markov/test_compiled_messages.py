@@ -63,6 +63,20 @@ def test_logarithms_are_right_to_the_last_place():
 
 @needs_compiler
 @pytest.mark.usefixtures("turned_off_at_the_end")
+def test_ten_thousand_tokens():
+    """As with torch, which `test_hmm.py` compares with log-space on such a chain."""
+    hmm = HMM.random(5, 10, 10240, seed=0)
+    tokens = hmm.sample(3, TorchRng(0))
+    given = (hmm.initial, hmm.transition, hmm.emission.T, tokens)
+    plain = fast_messages.smooth(*given)
+    compiled.use_compiled()
+    fast = fast_messages.smooth(*given)
+    torch.testing.assert_close(fast.log_probs, plain.log_probs, atol=1e-11, rtol=1e-12)
+    torch.testing.assert_close(fast.log_evidence, plain.log_evidence, atol=0, rtol=1e-13)
+
+
+@needs_compiler
+@pytest.mark.usefixtures("turned_off_at_the_end")
 def test_worked_value():
     """π = (½, ½), A = [[¾, ¼], [¼, ¾]], W = [[1, 0], [½, ½]]: p(z_1 = 0 | x = 0, 1) = 2/5."""
     compiled.use_compiled()

@@ -178,7 +178,6 @@ def test_the_three_ways_of_message_passing_agree(shape):
     torch.testing.assert_close(filtered.log_evidence, smoothed.log_evidence, atol=1e-9, rtol=0)
 
 
-@both
 def test_ten_thousand_tokens_do_not_underflow(unchecked_shapes):
     hmm = HMM.random(5, 10, 10240, seed=0)
     tokens = hmm.sample(3, TorchRng(0))
