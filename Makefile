@@ -12,12 +12,10 @@ help:  ## show this list
 reproduce: $(VENV)/installed-core  ## run what decides the published results, the cheapest first
 	$(BIN)/triptych reproduce || [ $$? -eq 1 ]  # 1: a published claim fails, which is a finding
 
-# Types are checked beside the tests, and told after them. Compiled files are kept, because tests
-# start many processes that import the same modules.
-test: export PYTHONDONTWRITEBYTECODE =
+# Types are checked beside the tests, and told after them.
 test: lint  ## lint, types and the whole test suite
 	@$(BIN)/pyright > $(VENV)/types.log 2>&1 & types=$$!; \
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"; tests=$$?; \
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; \
 	wait $$types; types=$$?; echo "pyright:"; cat $(VENV)/types.log; \
 	test $$tests -eq 0 && test $$types -eq 0
 
