@@ -123,9 +123,9 @@ class AttentionHead(nn.Module):
         G_i are added up by symbol before any product.
         """
         weighted = self.attention(probs)[..., None] * probs
-        batch, count = len(probs), len(self.embedding)
+        (batch, _, vocab), count = probs.shape, len(self.embedding)
         place = count * torch.arange(batch, device=probs.device)[:, None] + symbols
-        gathered = torch.zeros_like(probs[:1, :1].expand(batch, count, -1)).flatten(0, 1)
+        gathered = weighted.new_zeros((batch * count, vocab))
         gathered = gathered.index_add(0, place.flatten(), weighted.flatten(0, 1))
         matrices = (self.embedding[:, None] * self.mix) @ self.value  # symbols classes vocab
-        return gathered.view(batch, -1) @ matrices.transpose(1, 2).flatten(0, 1)
+        return gathered.view(batch, count * vocab) @ matrices.transpose(1, 2).flatten(0, 1)

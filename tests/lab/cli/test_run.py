@@ -106,7 +106,7 @@ def test_a_study_of_ones_own_and_its_claim(tmp_path):
     assert "Your own study mine" in result.stdout
     assert "FAILS  mine.gain  There is a gain" in result.stdout
     assert "my own gain" in result.stdout
-    assert "Your own claims: 0 holds, 1 fails, 0 undecided." in result.stdout
+    assert "Your own claims: 0 hold, 1 fails, 0 undecided." in result.stdout
     file.unlink()
     out = str(tmp_path / "runs")
     other = run(
@@ -181,7 +181,8 @@ def test_verdicts_fall_while_it_runs_and_costs_come_at_the_end(tmp_path):
     """With a line per unit on standard error, the verdict stands after the last unit."""
     (tmp_path / "mine.py").write_text(OWN_STUDY)
     done = run_own(tmp_path / "mine.py")
-    *_, last_unit, verdict = done.stderr.splitlines()
+    *_, last_unit, verdict, writing = done.stderr.splitlines()
+    assert writing == "Writing the report ..."
     assert "[3/3]" in last_unit
     assert verdict == "FAILS mine.gain: There is a gain"
     title, line, total = done.stdout.partition("core-seconds of this run")[2].splitlines()[:3]

@@ -101,14 +101,14 @@ def read_documents(where: str | Path) -> list[Document]:
         found = docstrings()
     elif str(where) == PYTHON_HELP:
         found = python_help()
-    elif str(where) in CATALOGUE and CATALOGUE[str(where)].kind == "corpus":
+    elif str(where) in _fetched_texts():
         place = cached(str(where))
         if place is None:
             raise UserError(f"the corpus {where} is not here yet: run `triptych fetch {where}`")
         files = [place] if place.is_file() else sorted(place.glob("*.txt"))
         found = [document for file in files for document in split_articles(_text(file))]
     else:
-        names = [name for name, entry in CATALOGUE.items() if entry.kind == "corpus"]
+        names = _fetched_texts()
         raise UserError(
             f"there is no corpus {str(where)!r}; give a folder with .txt files, one text file, or "
             f"one of {', '.join([*names, DOCSTRINGS, PYTHON_HELP])}"
@@ -116,6 +116,15 @@ def read_documents(where: str | Path) -> list[Document]:
     if not found:
         raise UserError(f"the corpus {str(where)!r} has no text: all of it is empty")
     return found
+
+
+def _fetched_texts() -> list[str]:
+    """Names of corpora in plain files; pairs of sentences are none."""
+    return [
+        name
+        for name, entry in CATALOGUE.items()
+        if entry.kind == "corpus" and all(file.path.endswith(".txt") for file in entry.files)
+    ]
 
 
 def _of_folder(folder: Path) -> list[Document]:
