@@ -234,6 +234,7 @@ def test_the_command_line_asks(folder, tmp_path, monkeypatch):
         return CliRunner().invoke(app, [*line, *more])
 
     assert run().exit_code == 0
+    assert run("--seeds", "4").exit_code == 0  # a larger plan is the current one now
     edited(folder, "mine.py", "STEP = 2", "STEP = 5")
     refused = run()
     assert refused.exit_code == 2

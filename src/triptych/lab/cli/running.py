@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from triptych.lab.results.gathering import Results
     from triptych.lab.running.runner import OldRows, RunSummary
     from triptych.lab.running.selection import Chosen
-    from triptych.lab.running.store import Store
+    from triptych.lab.running.store import PlannedUnit, Store
     from triptych.lab.running.time_left import Expected
     from triptych.studies.api.study import Scale
 
@@ -64,11 +64,12 @@ def run_studies(
     else:
         chosen, left_out = selection.published_studies(scale, beyond=beyond)
     overrides = selection.parse_assignments(assignments)
-    for each in chosen:  # all mistakes are reported before the first unit runs
-        planned(each.study, scale, overrides, options.seeds)
+    plans = {  # all mistakes are reported before the first unit runs
+        each.study.name: planned(each.study, scale, overrides, options.seeds)[1] for each in chosen
+    }
     own = [each for each in chosen if each.file]
     with Store.open(out) as store:
-        old_rows = _choose_old_rows(chosen, scale, store, options)
+        old_rows = _choose_old_rows(chosen, plans, scale, store, options)
         summaries = _run_all(chosen, scale, overrides, store, options, old_rows)
         results = gathering.gather(store, own)
         gathering.remember(store, results, own)
@@ -188,7 +189,11 @@ def _expected(
 
 
 def _choose_old_rows(
-    chosen: "Sequence[Chosen]", scale: "Scale", store: "Store", options: RunOptions
+    chosen: "Sequence[Chosen]",
+    plans: "Mapping[str, Sequence[PlannedUnit]]",
+    scale: "Scale",
+    store: "Store",
+    options: RunOptions,
 ) -> "OldRows":
     """What to do with rows that older code made, before any unit runs.
 
@@ -204,7 +209,9 @@ def _choose_old_rows(
         return "fresh" if options.fresh else "keep"
     for each in chosen:
         try:
-            units = store.units(each.study.name, scale)
+            wanted = {unit.key for unit in plans[each.study.name]}
+            stored = store.units(each.study.name, scale, outdated=True)
+            units = [unit for unit in stored if unit.key in wanted]
             refuse_old_rows(each.study, units, code_of(each.study), store.folder)
         except EditedStudy as edited:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
