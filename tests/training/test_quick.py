@@ -13,6 +13,7 @@ from triptych.models.language_models import MaskedLM, ScoredLogits
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
+from triptych.training.classifier import train_classifier
 from triptych.training.loop import AHEAD, AnswersScored, fit
 from triptych.training.objectives import LossName, Prediction, loss, masked, scored_loss
 from triptych.training.step import Descent, Recipe
@@ -175,3 +176,60 @@ def test_a_quick_recipe_refuses_a_checkpoint(tmp_path) -> None:
     objective = masked(words=4, p_m=0.3)
     with pytest.raises(UserError, match="checkpoint"):
         fit(masked_lm(), TRUTH.sample, objective, recipe, TorchRng(0), checkpoint=tmp_path / "run")
+
+
+# ------------------------------------------------------------------ recorded steps
+
+
+def recorded_pair(device="cpu", **more):
+    """The same network trained with and without recorded steps: weights and losses."""
+    found = []
+    for recorded in (True, False):
+        net = Transformer(Shape(vocab_size=5, length=6, width=8, causal=False), seed=0)
+        lm = MaskedLM(net.to(device))
+        truth = HMM.random(states=3, vocab=4, length=6, seed=0).to(device)
+        recipe = Recipe(steps=20, batch=4, clip=1.0, recorded=recorded, **more)
+        history = fit(
+            lm, truth.sample, masked(words=4, p_m=0.5, truth=truth), recipe, TorchRng(0, device)
+        )
+        found.append((history.losses, [p.detach().cpu() for p in lm.net.parameters()]))
+    return found
+
+
+def test_recorded_steps_change_nothing_on_a_cpu():
+    (own, weights), (plain, others) = recorded_pair(quick=False)
+    assert own == plain
+    assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
+
+
+@pytest.mark.cuda
+def test_recorded_steps_are_the_same_to_rounding_on_a_gpu():
+    (own, _), (plain, _) = recorded_pair("cuda")
+    assert own == pytest.approx(plain, rel=1e-3)
+
+
+def test_a_recorded_recipe_takes_no_checkpoint(tmp_path):
+    lm = MaskedLM(Transformer(Shape(vocab_size=5, length=6, width=8, causal=False), seed=0))
+    truth = HMM.random(states=3, vocab=4, length=6, seed=0)
+    recipe = Recipe(steps=2, batch=4, recorded=True)
+    with pytest.raises(UserError, match="recorded recipe"):
+        fit(lm, truth.sample, masked(words=4, p_m=0.5), recipe, 0, checkpoint=tmp_path / "kept")
+
+
+def test_recorded_classifiers_see_the_same_examples():
+    """Seven examples in batches of three: two batches an epoch, the same with both."""
+    seen = {True: [], False: []}
+    for recorded, rows_seen in seen.items():
+        weight = torch.nn.Parameter(torch.zeros(2))
+
+        def scores(rows, weight=weight, rows_seen=rows_seen):
+            rows_seen.append(rows.tolist())
+            return weight.expand(len(rows), 2)
+
+        recipe = Recipe(steps=5, batch=3, recorded=recorded)
+        labels = torch.tensor([0, 1, 0, 1, 1, 0, 1])
+        losses = train_classifier(scores, labels, [weight], recipe, TorchRng(3))
+        assert len(losses) == 5
+    assert seen[True] == seen[False]
+    first, second = seen[True][:2]
+    assert len({*first, *second}) == 6

@@ -1,6 +1,6 @@
 """Training of a classifier: cross-entropy on examples given once, epoch after epoch."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import torch
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
+from triptych.training.recorded import RecordedSteps
 from triptych.training.step import Descent, Recipe, descend
 
 
@@ -31,20 +32,26 @@ def train_classifier(
         check_labels(labels)
     n = len(labels)
     recipe = replace(recipe, batch=min(recipe.batch, n))
-    order, used = labels[:0], n
 
-    def loss_at(step: int) -> Float[Tensor, ""]:
-        nonlocal order, used
-        if used + recipe.batch > n:
+    def batches() -> Iterator[Int[Tensor, " rows"]]:
+        while True:
             device = rng.generator.device
             order = torch.randperm(n, generator=rng.generator, device=device).to(labels.device)
-            used = 0
-        rows = order[used : used + recipe.batch]
-        used += recipe.batch
+            yield from order[: n - n % recipe.batch].split(recipe.batch)
+
+    def loss_of(rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         return F.cross_entropy(scores(rows), labels[rows])
 
-    descent = Descent(recipe, parameters)
-    descend(descent, loss_at)
+    data = batches()
+    recorded = recipe.recorded and all(parameter.is_cuda for parameter in parameters)
+    descent = Descent(recipe, parameters, recorded=recorded)
+    if recipe.recorded:
+        steps = RecordedSteps(descent, lambda inputs: loss_of(inputs[0]))
+        for step in range(recipe.steps):
+            steps.step(step, [next(data)])
+        descent.settle(recipe.steps)
+    else:
+        descend(descent, lambda _: loss_of(next(data)))
     return descent.losses
 
 

@@ -21,6 +21,7 @@ from triptych.models.language_models import ScoredLogits
 from triptych.training.checkpoints import resume, save
 from triptych.training.gap import Gap, measure_on
 from triptych.training.objectives import Objective, Prediction, loss, scored_loss
+from triptych.training.recorded import RecordedSteps
 from triptych.training.step import Descent, Recipe, descend
 
 Sampler = Callable[[int, TorchRng], Int[Tensor, "batch length"]]
@@ -84,7 +85,8 @@ def fit(
             "autocast='bfloat16' is for a GPU: on a CPU it is slower than float32, and some "
             "virtual CPUs announce bfloat16 units that they do not have and crash"
         )
-    descent, history, first = Descent(recipe, parameters), History(), 0
+    recorded = recipe.recorded and device_type == "cuda"
+    descent, history, first = Descent(recipe, parameters, recorded=recorded), History(), 0
     if checkpoint is not None and (checkpoint / "state.json").exists():
         record = resume(checkpoint, descent, net, rng)
         first, descent.losses[:] = record["step"], record["losses"]
@@ -95,16 +97,17 @@ def fit(
     quick = recipe.quick and device_type == "cpu"
     if quick and checkpoint is not None:
         raise UserError("a quick recipe draws data ahead, which a checkpoint does not keep")
+    if recipe.recorded and checkpoint is not None:
+        raise UserError("the steps of a recorded recipe cannot be resumed from a checkpoint")
     data = predictions(sample, objective, recipe.batch, rng, ahead=AHEAD if quick else 1)
     net.train()
 
-    def loss_at(step: int) -> Float[Tensor, ""]:
-        prediction = next(data)
+    def loss_of(prediction: Prediction) -> Float[Tensor, ""]:
         if quick and not recipe.compile and isinstance(model, AnswersScored):
             logits = model.scored_logits(prediction.seen, prediction.scored)
             return scored_loss(logits, prediction, recipe.loss)
         cast = (
-            torch.autocast(device_type, torch.bfloat16)
+            torch.autocast(device_type, torch.bfloat16, cache_enabled=not recorded)
             if recipe.autocast == "bfloat16"
             else nullcontext()
         )
@@ -131,7 +134,14 @@ def fit(
             gaps = [[at, list(gap)] for at, gap in history.gaps]
             save(checkpoint, descent, net, done, rng, gaps)
 
-    descend(descent, loss_at, first=first, last=last, after=after)
+    if recipe.recorded:
+        steps = RecordedSteps(descent, lambda inputs: loss_of(Prediction.of(inputs)))
+        for step in range(first, last):
+            steps.step(step, next(data).tensors)
+            after(step + 1)
+        descent.settle(last)
+    else:
+        descend(descent, lambda _: loss_of(next(data)), first=first, last=last, after=after)
     if last == recipe.steps:
         descent.use_average()
     net.eval()

@@ -9,7 +9,7 @@ exact conditional law in its place: the expected gradient is the same and the va
     positions(k, truth=None)            x_i given all but k hidden positions (k-pseudolikelihood)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -37,6 +37,17 @@ class Prediction(NamedTuple):
     tokens: Int[Tensor, "batch length"]
     scored: Bool[Tensor, "batch length"]
     law: Float[Tensor, "batch length vocab"] | None
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """What it is made of, for `of`."""
+        return [*self[:3], *([] if self.law is None else [self.law])]
+
+    @classmethod
+    def of(cls, tensors: Sequence[Tensor]) -> "Prediction":
+        """From its `tensors`."""
+        seen, tokens, scored, *law = tensors
+        return cls(seen, tokens, scored, law[0] if law else None)
 
     def split(self, rows: int) -> "list[Prediction]":
         """The same in parts of so many rows each."""

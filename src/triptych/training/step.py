@@ -42,6 +42,8 @@ class Recipe:
     quick      on a CPU: a fused optimiser; and in `fit`, logits where they are scored alone, and
                the data of several steps drawn at once. The same law with other draws and rounding;
                nothing changes on a GPU
+    recorded   on a GPU: steps run as CUDA graphs (see `recorded`), with adam or adamw; the same
+               draws, other rounding. Nothing changes on a CPU
     """
 
     steps: int
@@ -61,6 +63,7 @@ class Recipe:
     compile: bool = False
     meter_every: int = 0
     quick: bool = False
+    recorded: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("steps", 1), ("batch", 1), ("warmup", 0), ("meter_every", 0)):
@@ -72,7 +75,7 @@ class Recipe:
         if len(betas) != 2:
             raise UserError(f"betas is {betas}; it must be two numbers")
         set_fields(self, betas=betas)
-        for name in ("compile", "quick"):
+        for name in ("compile", "quick", "recorded"):
             set_fields(self, **{name: as_flag(name, getattr(self, name))})
         for name, choices in (
             ("optimiser", ("adamw", "adam", "sgd", "adafactor")),

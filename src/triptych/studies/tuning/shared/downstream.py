@@ -225,6 +225,7 @@ def prompt_and_head(model: SoftMasked, data: Downstream, sizes: Tuned, seed: int
         warmup=sizes.tuning_steps // 8,
         decay="linear",
         quick=True,
+        recorded=True,
     )
     tuned = Tuning(model, prompt_length=sizes.prompt_length, recipe=recipe, seed=seed)
     tuned.fit(data.train.tokens, data.train.labels)
@@ -250,6 +251,7 @@ def _head_recipe(sizes: Tuned) -> Recipe:
         warmup=sizes.head_steps // 8,
         decay="linear",
         quick=True,
+        recorded=True,
     )
 
 

@@ -178,6 +178,7 @@ def _train(
         compile=how.compile,
         meter_every=every,
         quick=True,
+        recorded=True,
     )
     held_out = there.sample(256, TorchRng(seed + 1_000_000, device))
     measured = gap_meter(exact, held_out, seed)
