@@ -635,8 +635,8 @@ def test_heads_and_prompts_are_trained_by_the_recipe_of_the_paper(monkeypatch):
     data = tasks.downstream(HMM.random(3, 3, 9, seed=3), p, 4, TorchRng(0))
     for tune in (tasks.linear_head, tasks.attention_head, tasks.prompt_and_head):
         tune(small_lm(), data, p, 7)
-    how = {"learning_rate": 0.01, "warmup": 500, "decay": "linear", "quick": True} | {"recorded": True}
-    recipe = Recipe(steps=4000, batch=128, **how)
+    how = {"learning_rate": 0.01, "warmup": 500, "decay": "linear"}
+    recipe = Recipe(steps=4000, batch=128, quick=True, recorded=True, **how)
     assert told == [
         {"recipe": recipe, "seed": 7},
         {"recipe": recipe, "seed": 7, "head": "attention"},
