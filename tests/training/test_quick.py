@@ -14,7 +14,7 @@ from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.training.classifier import train_classifier
-from triptych.training.loop import AHEAD, AnswersScored, fit
+from triptych.training.loop import AHEAD, AnswersScored, fit, predictions
 from triptych.training.objectives import LossName, Prediction, loss, masked, scored_loss
 from triptych.training.step import Descent, Recipe
 
@@ -233,3 +233,16 @@ def test_recorded_classifiers_see_the_same_examples():
     assert seen[True] == seen[False]
     first, second = seen[True][:2]
     assert len({*first, *second}) == 6
+
+
+def test_an_objective_with_more_rows_is_one_step():
+    """Two rows for every sequence, as of two stages, are one step; they are not drawn ahead."""
+
+    def twice(tokens, rng):
+        once = masked(words=4, p_m=0.5)(tokens, rng)
+        return Prediction(*(torch.cat([part, part]) for part in once[:3]), None)
+
+    first = next(predictions(TRUTH.sample, twice, 3, TorchRng(0), ahead=1))
+    assert first.seen.shape == (6, 6)
+    with pytest.raises(UserError, match="gives 96 rows for 48 sequences"):
+        next(predictions(TRUTH.sample, twice, 3, TorchRng(0), ahead=16))

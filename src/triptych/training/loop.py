@@ -151,9 +151,22 @@ def fit(
 def predictions(
     sample: Sampler, objective: Objective, batch: int, rng: TorchRng, *, ahead: int = AHEAD
 ) -> Iterator[Prediction]:
-    """What to predict at every step, for ever; drawn for `ahead` steps at a time."""
+    """What to predict at every step, for ever; drawn for `ahead` steps at a time.
+
+    Only what has a row for every sequence can be drawn ahead: an objective in several stages asks
+    the network as it stands, and gives more rows.
+    """
     while True:
-        yield from objective(sample(ahead * batch, rng), rng).split(batch)
+        drawn = objective(sample(ahead * batch, rng), rng)
+        if ahead == 1:
+            yield drawn
+            continue
+        if len(drawn.seen) != ahead * batch:
+            raise UserError(
+                f"the objective gives {len(drawn.seen)} rows for {ahead * batch} sequences; a "
+                "quick recipe needs one for each"
+            )
+        yield from drawn.split(batch)
 
 
 def gap_meter(
