@@ -5,16 +5,14 @@ are its look; all of them end up inside the file.
 """
 
 import json
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from triptych.core.validation import UserError
 from triptych.lab.replay.ising import SpinReplay
-from triptych.lab.replay.page import write_page
+from triptych.lab.replay.page import rendered, write_page
 
 _DIGITS = 5
 
@@ -23,20 +21,11 @@ def render_spins(replay: SpinReplay) -> str:
     """The page of both samplers."""
     if not isinstance(replay, SpinReplay):
         raise UserError(f"replay is a {type(replay).__name__}; it must come from replayed(...)")
-    page = Environment(
-        loader=FunctionLoader(lambda name: _text("replay", name)),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return page.get_template("ising.html.jinja").render(
+    return rendered(
+        "ising",
         title="Gibbs sampling and parallel decoding on an Ising grid",
         about=about(replay),
         sides=replay.sides,
-        style=Markup(_text("results", "report.css") + _text("replay", "ising.css")),
-        dark=Markup(_text("results", "dark.css")),
-        script=Markup(_text("replay", "theme.js") + _text("replay", "ising.js")),
         data=Markup(json.dumps(spin_data(replay), separators=(",", ":"), allow_nan=False)),
     )
 
@@ -88,7 +77,3 @@ def spin_data(replay: SpinReplay) -> dict[str, Any]:
         sides.append(known)
     exact = {name: round(value, _DIGITS) for name, value in replay.exact._asdict().items()}
     return {"size": replay.size, "sides": sides, "exact": exact}
-
-
-def _text(folder: str, name: str) -> str:
-    return files(f"triptych.lab.{folder}").joinpath(name).read_text("utf-8")

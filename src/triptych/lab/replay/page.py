@@ -49,22 +49,30 @@ def render_trace(
     names     how token i is written; its number by default
     correct   whether each row came out right, None where nobody knows
     """
+    return rendered(
+        "page",
+        title=title,
+        about=about,
+        data=Markup(
+            _embedded({"names": names and list(names)} | trace_data(result, names, correct))
+        ),
+    )
+
+
+def rendered(name: str, **values: Any) -> str:
+    """The page of a template with the look, the theme and the script that belong to its name."""
     page = Environment(
-        loader=FunctionLoader(lambda name: _text("replay", name)),
+        loader=FunctionLoader(lambda file: _text("replay", file)),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return page.get_template("page.html.jinja").render(
-        title=title,
-        about=about,
-        style=Markup(_text("results", "report.css") + _text("replay", "page.css")),
+    return page.get_template(f"{name}.html.jinja").render(
+        style=Markup(_text("results", "report.css") + _text("replay", f"{name}.css")),
         dark=Markup(_text("results", "dark.css")),
-        script=Markup(_text("replay", "theme.js") + _text("replay", "page.js")),
-        data=Markup(
-            _embedded({"names": names and list(names)} | trace_data(result, names, correct))
-        ),
+        script=Markup(_text("results", "theme.js") + _text("replay", f"{name}.js")),
+        **values,
     )
 
 

@@ -1,26 +1,8 @@
-// Search, unfolding and the theme. Without this script the page is a plain, complete document.
+// Search and unfolding. Without this script the page is a plain, complete document.
 (function () {
   "use strict";
   const root = document.documentElement;
   root.classList.add("scripted");
-
-  // Theme: auto follows the system; a choice is remembered where the browser allows it.
-  const themes = ["auto", "light", "dark"];
-  const button = document.getElementById("theme");
-  let theme = "auto";
-  try { theme = localStorage.getItem("triptych-theme") || "auto"; } catch (_) { /* file: storage */ }
-  function paint() {
-    if (theme === "auto") root.removeAttribute("data-theme");
-    else root.setAttribute("data-theme", theme);
-    button.textContent = "Theme: " + theme;
-    try { localStorage.setItem("triptych-theme", theme); } catch (_) { /* not remembered */ }
-  }
-  button.addEventListener("click", function () {
-    theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-    paint();
-  });
-  if (!themes.includes(theme)) theme = "auto";
-  paint();
 
   const form = document.getElementById("filters");
   if (!form) return;

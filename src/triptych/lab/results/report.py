@@ -69,7 +69,7 @@ def render_report(
         page.render(
             style=Markup(_text("report.css")),
             dark=Markup(_text("dark.css")),
-            script=Markup(_text("report.js")),
+            script=Markup(_text("theme.js") + _text("report.js")),
             lecture=bool(lecture),
             score=report_claims.score(counted),
             own_score=report_claims.score(own_lines) if own_lines else [],

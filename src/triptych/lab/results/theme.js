@@ -1,4 +1,4 @@
-// The theme button, as in the report: auto follows the system; a choice is remembered where the browser allows it.
+// The theme button of every page: auto follows the system; a choice is remembered where the browser allows it.
 (function () {
   "use strict";
   const root = document.documentElement;
