@@ -137,6 +137,7 @@ class Sizes(Settings):
     depths: tuple[int, ...] = (1, 2)
     rate: float = 0.5
     name: str = "a"
+    names: tuple[str, ...] = ("a",)
     steps: int = 3
 
 
@@ -146,6 +147,8 @@ def test_settings_are_overridden_by_type():
     )
     assert changed == Sizes(depths=(3, 4), rate=1.0, name="7", steps=9, seeds=2)
     assert override(Sizes(), {"depths": "5"}).depths == (5,)
+    assert override(Sizes(), {"depths": "5, 6"}).depths == (5, 6)
+    assert override(Sizes(), {"names": "b,c"}).names == ("b", "c")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,8 @@ from triptych.core.validation import UserError
 from triptych.inference.guided import ancestral, backtracking
 from triptych.structures.append_tests.evaluate import evaluate
 from triptych.structures.append_tests.prompts import draw_prompts
-from triptych.studies.api.study import Scale
+from triptych.studies.api.decide import Status
+from triptych.studies.api.study import Rows, Scale
 from triptych.studies.generation.code_cases import probes, stand_in, writers
 from triptych.studies.generation.code_cases.comparisons import gains, over_trials
 from triptych.studies.generation.code_cases.configs import BEST, configurations, guided, named
@@ -197,6 +198,15 @@ def test_published_numbers_by_hand():
 # ---------------------------------------------------------------------- units and runs
 
 
+def test_layers_are_not_compared_before_the_last_one_has_rows():
+    judge = next(claim for claim in STUDY.claims if claim.id == "li.tab-3.9")
+    rows = list(judge.held_by)
+    assert judge.judge(Rows(rows)).outcome is Status.HOLDS
+    verdict = judge.judge(Rows(row for row in rows if row.layer != 24))
+    assert verdict.outcome is Status.UNDECIDED
+    assert verdict.missing == ("the last layer with rows: 2 of 24",)
+
+
 def test_units_of_the_paper_can_be_resumed():
     planned = units(PAPER)
     known = configurations(PAPER)
@@ -289,3 +299,9 @@ def test_the_path_of_a_pretrained_model(monkeypatch, unchecked_shapes):
     by_rule = next(row for row in completed if row.verifier == "rule")
     assert by_rule.erased > 0
     assert by_rule.out_of_quota == 4  # nonsense: every quota is used up
+    # several configurations in one unit keep the prompts' caches, and give the same rows
+    first = next(unit for unit in planned if unit.configs == (wanted[1],))
+    names = tuple(row.config for row in completed)
+    together = dataclasses.replace(first, configs=names)
+    again = [row for row in run(together, Bench()) if isinstance(row, Completed)]
+    assert again == completed

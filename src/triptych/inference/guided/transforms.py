@@ -64,6 +64,8 @@ def temperature(degree: Number) -> Transform:
     degree = as_number("the degree of a temperature", degree, at_least=0, finite=False)
     if degree == 0:
         return argmax
+    if degree == 1:
+        return keeping_laws(lambda log_probs: log_probs)
     if _ORDINARY[0] <= degree <= _ORDINARY[1]:
         return keeping_laws(lambda log_probs: (log_probs / degree).log_softmax(-1))
     divisor = max(degree, sys.float_info.min)  # smaller ones may count as 0; the limit is the same

@@ -353,7 +353,10 @@ def override(settings: SettingsT, assignments: Mapping[str, str]) -> SettingsT:
 
 
 def _parsed(text: str, wanted: Any) -> Any:
-    """`text` as JSON, or as it stands for a string; one value will do for a tuple."""
+    """`text` as JSON, or as it stands for a string; a tuple may be values with commas between.
+
+    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"].
+    """
     try:
         value = json.loads(text)
     except json.JSONDecodeError:
@@ -361,5 +364,7 @@ def _parsed(text: str, wanted: Any) -> Any:
     if wanted is str and not isinstance(value, str):
         return text
     if typing.get_origin(wanted) is tuple and not isinstance(value, list):
-        return [value]
+        if not isinstance(value, str):
+            return [value]
+        return [_parsed(part.strip(), None) for part in value.split(",")]
     return value

@@ -49,7 +49,10 @@ class _Row(NamedTuple):
 
 
 class Completions:
-    """Completes the same prompts by every configuration of a unit."""
+    """Completes the same prompts by every configuration of a unit.
+
+    again   there are several configurations: what the prompts put into the cache is kept
+    """
 
     def __init__(
         self,
@@ -59,8 +62,10 @@ class Completions:
         verifiers: Verifiers,
         bench: Bench,
         seed: int,
+        *,
+        again: bool = True,
     ) -> None:
-        self.sizes, self.repeats, self.writer = sizes, repeats, writer
+        self.sizes, self.repeats, self.writer, self.again = sizes, repeats, writer, again
         self.verifiers, self.bench, self.seed = verifiers, bench, seed
         self._prompts: dict[Names, list[list[Prompt]]] = {}
         self._begun: dict[tuple[Names, int, int], list[LineDecoder]] = {}
@@ -109,23 +114,27 @@ class Completions:
         )
 
     def _decoders(self, config: Config) -> Iterator[LineDecoder]:
-        """Copies of decoders that have run the prompts."""
+        """Decoders that have run the prompts; copies of them, where they are needed again."""
         layer = self.sizes.layer if config.layer is None else config.layer
         at_once = max(1, self.sizes.at_once // config.n)
         key = (config.names, layer, at_once)
+        if not self.again:
+            yield from self._begin(config.names, layer, at_once)
+            return
         if key not in self._begun:
-            rows = [self.writer.encode(prompt.text) for *_, prompt in self._copies(config.names)]
-            found = []
-            for first in range(0, len(rows), at_once):
-                some = rows[first : first + at_once]
-                decoder = self.writer.decoder(some, layer=layer, lines=self.sizes.cases)
-                decoder.hidden_state()
-                found.append(decoder)
             if len(self._begun) > 1:  # other layers: their caches are large
                 self._begun.clear()
-            self._begun[key] = found
+            self._begun[key] = list(self._begin(*key))
         for decoder in self._begun[key]:
             yield decoder.fork(torch.arange(len(decoder.lengths), device=decoder.lengths.device))
+
+    def _begin(self, names: Names, layer: int, at_once: int) -> Iterator[LineDecoder]:
+        rows = [self.writer.encode(prompt.text) for *_, prompt in self._copies(names)]
+        for first in range(0, len(rows), at_once):
+            some = rows[first : first + at_once]
+            decoder = self.writer.decoder(some, layer=layer, lines=self.sizes.cases)
+            decoder.hidden_state()
+            yield decoder
 
     # ------------------------------------------------------------------ verifiers
 

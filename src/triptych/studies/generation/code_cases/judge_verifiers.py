@@ -49,6 +49,7 @@ RANDOM = guided(*BEST, "random verifier")
 RULE = guided(*BEST, "rule")
 HALF_A_GAIN = gain(CHOSEN, NONE) / 2  # points: what "no better" and "no worse" allow
 SIMILAR = 5.0  # points of accuracy on states that were left out
+LAST = {PRETRAINED: 24}  # the last layer of a model; of a stand-in, any after the chosen one
 
 
 def _one_layer(rows: Sequence[Completed]) -> dict[int, dict[Trial, float]]:
@@ -108,7 +109,9 @@ def judge_layers(rows: Rows[Row]) -> Verdict:
     checks += [
         shown(f"layer {layer}, %", over_trials(values)) for layer, values in sorted(layers.items())
     ]
-    return decide(*checks, *stands_for(found), needs=trials(found))
+    reached = LAST.get(next(row.model for row in found if row.config == CHOSEN), chosen + 1)
+    needs = [*trials(found), at_least("the last layer with rows", last, reached)]
+    return decide(*checks, *stands_for(found), needs=needs)
 
 
 THRESHOLDS = [
@@ -271,7 +274,9 @@ def _layer_rows(**shares: float) -> list[Row]:
     changed = {"none": NONE, "chosen": CHOSEN, "random": RANDOM}
     changed |= {"first": _LAYER_ROWS[0], "last": _LAYER_ROWS[1]}
     given = {changed[name]: value for name, value in shares.items()}
-    return [*as_published(*_LAYERS, shares=_LAYER_SHARES | given)]
+    rows = as_published(*_LAYERS, shares=_LAYER_SHARES | given)
+    last = LAST[PRETRAINED]
+    return [replace(row, layer=last) if row.config == _LAYER_ROWS[1] else row for row in rows]
 
 
 CLAIMS = [

@@ -64,7 +64,8 @@ def run(unit: Work, bench: Bench) -> Iterable[Row]:
     writer = writer_of(unit, bench, unit.seed)
     verifiers = Verifiers(unit, writer, bench, unit.seed)
     known = configurations(unit)
-    completions = Completions(unit, unit.repeats, writer, verifiers, bench, unit.seed)
+    again = len(unit.configs) > 1
+    completions = Completions(unit, unit.repeats, writer, verifiers, bench, unit.seed, again=again)
     for name in unit.configs:
         if name == VERIFIERS:
             if writer.loss is not None:

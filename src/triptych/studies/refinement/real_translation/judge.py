@@ -176,8 +176,18 @@ def stutter(rows: Rows[Row]) -> Verdict:
         *(shown(f"{sentence}, {how}", share(how)[0]) for how in ("T=1", "T=10") if decided),
         *([shown("repeated words per 1000, refinement with 4 steps", ours)] if decided else []),
         *([shown("repeated words per 1000, beam search", theirs)] if decided else []),
+        *(
+            shown(f"repeated tokens per 1000 before they were dropped, {how}", _dropped(own))
+            for how in ("T=1", "T=4", "T=10")
+            if (own := [row for row in scored if row.how == how])
+        ),
         needs=enough(decided, real(rows, Trained)),
     )
+
+
+def _dropped(rows: Sequence[Scored]) -> float:
+    """Tokens equal to their left neighbour in the last hypothesis, per 1000 tokens of it."""
+    return 1000 * sum(row.token_repeats for row in rows) / max(1, sum(row.tokens for row in rows))
 
 
 def self_attention(rows: Rows[Row]) -> Verdict:

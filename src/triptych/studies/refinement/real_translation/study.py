@@ -78,9 +78,9 @@ class RealTranslation(Settings):
     student_steps: int = 2000
     student_seconds: float = 50.0
     padir_steps: int = 6000
-    padir_seconds: float = 190.0
+    padir_seconds: float = 270.0
     ablation_steps: int = 2000
-    ablation_seconds: float = 42.0
+    ablation_seconds: float = 57.0
     ablations: tuple[str, ...] = ABLATIONS
     beams: int = 5
     lengths: int = 5
