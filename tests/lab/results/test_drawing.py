@@ -58,3 +58,18 @@ def test_a_heat_map_has_its_bar_beside_it():
 def test_an_unknown_theme_is_one_sentence():
     with pytest.raises(UserError, match="no theme 'grey': choose from light, dark"):
         draw_figure(Figure("f", "A title", []), "grey")
+
+
+def test_places_with_names_have_words_and_room_for_them():
+    series = Series("a", "ours", [0, 1], [1, 2], line=False)
+    numbers = draw_figure(Figure("f", "A title", [Panel([series], "", "y")]))
+    short = draw_figure(Figure("f", "A title", [Panel([series], "", "y", x_names=("b", "c"))]))
+    assert [tick.get_text() for tick in short.axes[0].get_xticklabels()] == ["b", "c"]
+    assert short.axes[0].get_xlim() == (-0.5, 1.5)
+    assert short.get_size_inches()[1] == numbers.get_size_inches()[1]
+    long = ("a name that needs more than one line", "c")
+    tall = draw_figure(Figure("f", "A title", [Panel([series], "", "y", x_names=long)]))
+    assert "\n" in tall.axes[0].get_xticklabels()[0].get_text()
+    assert tall.get_size_inches()[1] > short.get_size_inches()[1]
+    with pytest.raises(ValueError, match="names for 1 places, and series 'a' stands at 0, 1"):
+        Panel([series], "", "y", x_names=("b",))

@@ -168,6 +168,7 @@ def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
         dodge = marks.index(id(series)) - (len(marks) - 1) / 2 if id(series) in marks else 0.0
         _series(drawing, axes, series, index, (low, high), panel.y_log, dodge)
     legend, below = _legend(drawing, axes)
+    below += LINE * max((_count(name) - 1 for name in _wrapped(panel.x_names)), default=0)
     # a horizontal label over the axis reads without turning the head or the phone
     _place(drawing, axes, panel.title, panel.y_label, below=below, legend=legend)
 
@@ -255,6 +256,8 @@ def _scale(axes: Axes, panel: Panel, low: float, high: float) -> None:
         axes.set_yscale("log")
     axes.set_ylim(low, high)
     left, right = _limits([v for series in panel.series for v in series.x], panel.x_log)
+    if panel.x_names:
+        left, right = -0.5, len(panel.x_names) - 0.5
     axes.set_xlim(left, right)
     for axis, log, ratio in (
         (axes.xaxis, panel.x_log, right / left if panel.x_log else 1.0),
@@ -272,6 +275,13 @@ def _scale(axes: Axes, panel: Panel, low: float, high: float) -> None:
         axis.set_major_formatter(FuncFormatter(_tick))
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
+    if panel.x_names:
+        axes.set_xticks(range(len(panel.x_names)), _wrapped(panel.x_names))
+
+
+def _wrapped(names: Sequence[str]) -> list[str]:
+    """Names of places side by side, in lines that do not meet."""
+    return [textwrap.fill(name, max(8, 56 // len(names))) for name in names]
 
 
 def _tick(value: float, _: int | None = None) -> str:

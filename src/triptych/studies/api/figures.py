@@ -37,7 +37,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes."""
+    """One pair of axes.
+
+    x_names: words at x = 0, 1, …, where these stand for things and not for numbers.
+    """
 
     series: Sequence[Series]
     x_label: str
@@ -45,6 +48,16 @@ class Panel:
     title: str = ""
     x_log: bool = False
     y_log: bool = False
+    x_names: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        places = range(len(self.x_names))
+        for series in self.series if self.x_names else ():
+            if any(x not in places for x in series.x):
+                raise ValueError(
+                    f"panel {self.title!r} has names for {len(places)} places, and series "
+                    f"{series.label!r} stands at {', '.join(f'{x:g}' for x in series.x)}"
+                )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from triptych.studies.api.study import Rows
 from triptych.studies.generation.code_cases.comparisons import Trial, of, over_trials, share
 from triptych.studies.generation.code_cases.configs import BEST, GROUPS, guided, named
 from triptych.studies.generation.code_cases.judge_algorithm import BEST_OF
+from triptych.studies.generation.code_cases.judge_verifiers import LAST
 from triptych.studies.generation.code_cases.published import (
     GRID,
     LAYERS,
@@ -94,11 +95,11 @@ def groups_figure(rows: Rows[Row]) -> Figure:
     found = rows.of(Completed)
 
     def at(names: Sequence[str], label: str, kind: Kind) -> Series:
-        points = [(x, over_trials(of(found, n))) for x, n in enumerate(names, 1)]
+        points = [(x, over_trials(of(found, n))) for x, n in enumerate(names)]
         return _marks(_series(label, kind, points))
 
     def told(names: Sequence[str], label: str) -> Series:
-        places = [x for x, n in enumerate(names, 1) if n in SHARES]
+        places = [x for x, n in enumerate(names) if n in SHARES]
         ys = [100 * SHARES[n] for n in names if n in SHARES]
         return Series(label, "published", places, ys, line=False)
 
@@ -109,7 +110,7 @@ def groups_figure(rows: Rows[Row]) -> Figure:
         [named(*BEST), named(*BEST, names="meaningful")],
         [guided(*BEST), guided(*BEST, "meaningful names")],
     ]
-    settings = "p, T: 1 = 0.95, 1.0; 2 = 1.0, 1.0; 3 = 1.0, 1.2"
+    settings = [f"p = {p:g}, T = {t:g}" for p, t in GROUPS]
     panels = [
         Panel(
             [
@@ -119,9 +120,10 @@ def groups_figure(rows: Rows[Row]) -> Figure:
                 told(cautious, "published, Algorithm 1"),
                 told(plain, "published, sampling"),
             ],
-            settings,
+            "",
             DISTINCT,
             "Tables 3.6 and 3.10",
+            x_names=settings,
         ),
         Panel(
             [
@@ -129,9 +131,10 @@ def groups_figure(rows: Rows[Row]) -> Figure:
                 at([guided(*BEST)] * len(lines), "Algorithm 1", "ours"),
                 told(lines, "published, best of n lines"),
             ],
-            "1 = sampling; 2, 3, 4 = best of 2, 4, 8",
+            "",
             DISTINCT,
             "Table 3.6, p = 0.95, T = 1",
+            x_names=["sampling", *(f"best of {n}" for n in BEST_OF)],
         ),
         Panel(
             [
@@ -140,9 +143,10 @@ def groups_figure(rows: Rows[Row]) -> Figure:
                 told(names[1], "published, Algorithm 1"),
                 told(names[0], "published, sampling"),
             ],
-            "1 = random names, 2 = names with a meaning",
+            "",
             DISTINCT,
             "Table 3.15",
+            x_names=["random names", "names with a meaning"],
         ),
     ]
     return Figure(
@@ -165,7 +169,8 @@ def verifiers_figure(rows: Rows[Row]) -> Figure:
             layers.setdefault(row.layer or 0, {})[row.seed, row.repeat] = share(row)
         if row.config == chosen or row.config.startswith(f"{chosen}, depth "):
             depths.setdefault(row.depth or 0, {})[row.seed, row.repeat] = share(row)
-    last = max(layers, default=1)
+    whole = max((LAST.get(row.model, 1) for row in found), default=1)
+    last = max([whole, *layers])
     ends = (0.0, 1.0)
 
     def level(config: str, label: str, kind: Kind, places: Sequence[float]) -> Series:

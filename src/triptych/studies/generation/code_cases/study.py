@@ -104,7 +104,7 @@ STUDY = Study(
             batch=8,
             learning_rate=1e-2,
         ),
-        Scale.LAPTOP: CodeCases(repeats=2),
+        Scale.LAPTOP: CodeCases(seeds=1, repeats=3),
         Scale.PAPER: CodeCases(
             model=PRETRAINED,
             seeds=1,
@@ -127,4 +127,5 @@ STUDY = Study(
     rows=ROWS,
     claims=[*judge_algorithm.CLAIMS, *judge_verifiers.CLAIMS],
     figures=FIGURES,
+    same_rows_as=["682edeb9ad0f"],
 )

@@ -7,11 +7,18 @@ from triptych.studies.api.study import Rows
 from triptych.studies.refinement.real_translation.rows import Attended, Row, Scored, Timed
 
 _STEPS = (1, 2, 4, 10)
+_SETS = ("test_2017_flickr", "test")  # what is drawn of a corpus: the set that decides, or its only
+_MEASURES = {
+    "self_avg": "self-attention",
+    "tv_avg": "total variation",
+    "cosine_avg": "cosine distance",
+    "cross_top1": "same source token",
+}
 
 
 def quality_figure(rows: Rows[Row]) -> Figure:
     """BLEU and repeated words by the number of steps."""
-    scored = [row for row in rows.of(Scored) if row.on.startswith("test")]
+    scored = [row for row in rows.of(Scored) if row.on in _SETS]
     panels = []
     for data, direction in dict.fromkeys((row.data, row.direction) for row in scored):
         own = [row for row in scored if (row.data, row.direction) == (data, direction)]
@@ -31,8 +38,9 @@ def quality_figure(rows: Rows[Row]) -> Figure:
         "translation_quality",
         "BLEU and repeated words by the number of refinement steps",
         panels,
-        "Means over seeds and test sets, from the lowest to the highest. Beam search and "
-        "greedy decoding have no steps and are drawn as levels.",
+        "Means over seeds, from the lowest to the highest, on the test set that decides. Beam "
+        "search and greedy decoding have no steps and are drawn as levels. Repeated words: over "
+        "corpora and directions too, after repeated tokens were dropped, as in the source.",
     )
 
 
@@ -69,7 +77,7 @@ def latency_figure(rows: Rows[Row]) -> Figure:
 def attention_figure(rows: Rows[Row]) -> Figure:
     """Measures of adjacent pairs that stutter beside those of other adjacent pairs."""
     attended = rows.of(Attended)
-    names = ("self_avg", "tv_avg", "cosine_avg", "cross_top1")
+    names = tuple(_MEASURES)
     panels = []
     for steps in dict.fromkeys(row.steps for row in attended):
         series = []
@@ -88,16 +96,16 @@ def attention_figure(rows: Rows[Row]) -> Figure:
                         line=False,
                     )
                 )
-        panels.append(
-            Panel(series, "0 self, 1 TV, 2 cosine, 3 same top", "mean", f"after {steps} steps")
-        )
+        title = f"after {steps} step{'' if steps == 1 else 's'}"
+        panels.append(Panel(series, "", "mean", title, x_names=list(_MEASURES.values())))
     return Figure(
         "stutter_attention",
         "Attention of neighbours that stutter and of other neighbours",
         panels or [Panel([], "measure", "mean")],
-        "0: last-layer self-attention to each other. 1, 2: distance of the two cross-attentions, "
-        "total variation and cosine. 3: how often both look most at the same source token. Means "
-        "of the heads; marks are means over directions and seeds, lines their range.",
+        "Of the last layer: how much two neighbours attend to each other; the distance of their "
+        "cross-attentions, as total variation and as cosine; how often both look most at the same "
+        "source token. Means of the heads; marks are means over directions and seeds, lines their "
+        "range.",
     )
 
 

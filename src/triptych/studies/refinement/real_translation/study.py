@@ -311,4 +311,5 @@ STUDY = Study(
         ),
     ],
     figures=[figures.quality_figure, figures.latency_figure, figures.attention_figure],
+    same_rows_as=["97a24ec2e9df"],
 )
