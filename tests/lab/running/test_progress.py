@@ -5,7 +5,7 @@ import re
 
 from tests.support import toy_studies
 
-from triptych.lab.running.progress import Bar, Lines, Quiet, duration, progress_on
+from triptych.lab.running.progress import Bar, Lines, Quiet, duration, last_line, progress_on
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.time_left import Expected, TimeLeft
 from triptych.studies.api.study import Scale, unit_text
@@ -99,3 +99,12 @@ def test_durations_for_people():
         "3 min 20 s",
         "2 h 5 min",
     ]
+
+
+def test_an_error_is_what_it_says_and_not_its_advice():
+    way = 'Traceback (most recent call last):\n  File "a.py", line 1, in f\n    g()\n    ~^^\n'
+    assert last_line(f"{way}MemoryError: full\nBuy more.\n  It is cheap.") == "MemoryError: full"
+    chained = f"{way}ValueError: a\n\nDuring handling of the above ...\n\n{way}KeyError: 'b'\n"
+    assert last_line(chained) == "KeyError: 'b'"
+    assert last_line("the worker was lost") == "the worker was lost"
+    assert last_line(" \n") == "no message"

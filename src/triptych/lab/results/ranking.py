@@ -16,6 +16,7 @@ from typing import Any
 
 from triptych.core.estimates import Status
 from triptych.lab.results.ledger import Entry
+from triptych.lab.running.progress import last_line
 from triptych.studies.api.decide import Check
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.study import Claim
@@ -255,12 +256,6 @@ def total_seconds(run: StudyRun) -> float | None:
 def devices(run: StudyRun) -> str:
     """Where its units ran, as "cpu" or "NVIDIA H200"."""
     return ", ".join(sorted({unit.device for unit in run.units if unit.device}))
-
-
-def last_line(error: str) -> str:
-    """The line of a traceback that says what went wrong."""
-    lines = [line.strip() for line in error.splitlines() if line.strip()]
-    return lines[-1] if lines else "no message"
 
 
 def fails(finding: Finding) -> bool:

@@ -21,9 +21,10 @@ from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
 from triptych.lab.results.chosen import Chosen, choose, load_chosen
 from triptych.lab.results.plots import share_styles
-from triptych.lab.results.ranking import Judged, StudyRun, last_line, total_seconds
+from triptych.lab.results.ranking import Judged, StudyRun, total_seconds
 from triptych.lab.results.report_text import duration, number
 from triptych.lab.results.typesetting import title_html
+from triptych.lab.running.progress import last_line
 
 
 def render_report(

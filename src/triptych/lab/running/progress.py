@@ -251,5 +251,12 @@ def duration(seconds: float) -> str:
 
 
 def last_line(error: str) -> str:
-    """What an error says, without the way to it."""
-    return error.strip().splitlines()[-1] if error.strip() else "no message"
+    """What an error says, without the way to it: the first line after the last step of the way.
+
+    Some errors go on with advice. Worked value: of "Traceback ...", "  File ...", "    f()",
+    "MemoryError: full", "Buy more." it is the fourth line.
+    """
+    lines = error.strip().splitlines() or ["no message"]
+    steps = [place for place, line in enumerate(lines) if line.startswith('  File "')]
+    after = lines[steps[-1] + 1 :] if steps else []
+    return next((line for line in after if line and not line[0].isspace()), lines[-1])
