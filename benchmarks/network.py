@@ -4,39 +4,53 @@
 
 Six layers, width 768, 12 heads, as in the head and prompt tuning experiments: 8 x 512 tokens on a
 GPU in bfloat16, 2 x 128 tokens on a CPU in float32. Forward, loss, backward and AdamW step, no
-dropout in either network. Needs torch, numpy, scipy, jaxtyping and transformers only.
+dropout in either network. Compiled: by torch.compile. Recorded: the whole step as a CUDA graph,
+as our training does it, around either network. Needs torch, numpy, scipy, jaxtyping and
+transformers only.
 """
 
 import argparse
+import itertools
 import json
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from triptych.models.language_models import MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
+from triptych.training.recorded import RecordedSteps
+from triptych.training.step import Descent, Recipe
 
 Row = dict[str, Any]
+Step = Callable[[torch.Tensor, torch.Tensor], Any]
+How = Literal["plain", "compiled", "compiled and recorded"]
+PAIRS: list[tuple[How, How]] = [
+    ("plain", "plain"),
+    ("compiled", "plain"),
+    ("compiled", "compiled"),
+    ("compiled and recorded", "compiled"),
+    ("compiled and recorded", "compiled and recorded"),
+]
 VOCAB, LENGTH, WIDTH, LAYERS, HEADS = 16, 512, 768, 6, 12
 
 
-def ours(device: str, compiled: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """A function that makes one training step and returns the loss."""
+def ours(device: str, how: How) -> Step:
+    """A function that makes one training step."""
     shape = Shape(
         VOCAB, LENGTH, width=WIDTH, layers=LAYERS, heads=HEADS, causal=False, norm="post", tied=True
     )
     model = MaskedLM(Transformer(shape, seed=0, device=device))
-    forward = torch.compile(model.token_logits) if compiled else model.token_logits
-    return _stepper(model.net, lambda seen: forward(seen), device)
+    forward = model.token_logits if how == "plain" else torch.compile(model.token_logits)
+    return _stepper(model.net, lambda seen: forward(seen), device, how)
 
 
-def theirs(device: str, compiled: bool) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+def theirs(device: str, how: How) -> Step:
     from transformers import BertConfig, BertForMaskedLM
 
     config = BertConfig(
@@ -49,21 +63,35 @@ def theirs(device: str, compiled: bool) -> Callable[[torch.Tensor, torch.Tensor]
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
     )
-    net = BertForMaskedLM(config).to(device)
-    forward = torch.compile(net) if compiled else net
-    return _stepper(net, lambda seen: forward(seen).logits[..., : VOCAB - 1], device)
+    net: Any = BertForMaskedLM(config)
+    net = net.to(device)
+    forward = net if how == "plain" else torch.compile(net)
+    return _stepper(net, lambda seen: forward(seen).logits[..., : VOCAB - 1], device, how)
 
 
 def _stepper(
-    net: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], device: str
-) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    on_gpu = device != "cpu"
+    net: torch.nn.Module, forward: Callable[[torch.Tensor], torch.Tensor], device: str, how: How
+) -> Step:
+    on_gpu, recorded = device != "cpu", how == "compiled and recorded"
     optimiser = torch.optim.AdamW(net.parameters(), 1e-4, fused=on_gpu)
 
-    def step(seen: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
-        with torch.autocast("cuda", torch.bfloat16) if on_gpu else nullcontext():
+    def half() -> torch.autocast:
+        return torch.autocast("cuda", torch.bfloat16, cache_enabled=not recorded)
+
+    def loss(inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+        seen, tokens = inputs
+        with half() if on_gpu else nullcontext():
             logits = forward(seen)
-        value = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+        return torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), tokens.flatten())
+
+    if recorded:
+        recipe = Recipe(steps=1_000_000, learning_rate=1e-4, weight_decay=1e-2)
+        steps = RecordedSteps(Descent(recipe, list(net.parameters()), recorded=on_gpu), loss)
+        done = itertools.count()
+        return lambda seen, tokens: steps.step(next(done), [seen, tokens])
+
+    def step(seen: torch.Tensor, tokens: torch.Tensor) -> torch.Tensor:
+        value = loss([seen, tokens])
         optimiser.zero_grad(set_to_none=True)
         value.backward()
         optimiser.step()
@@ -78,11 +106,10 @@ def run(device: str) -> Iterator[Row]:
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(VOCAB - 1, (batch, length), generator=generator).to(device)
     seen = tokens.masked_fill(torch.rand(tokens.shape, device=device) < 0.15, VOCAB - 1)
-    pairs = [(False, False)] if device == "cpu" else [(False, False), (True, False), (True, True)]
-    for our_compile, their_compile in pairs:
-        mine, peer = ours(device, our_compile), theirs(device, their_compile)
+    for our_way, their_way in PAIRS[:1] if device == "cpu" else PAIRS:
+        mine, peer = ours(device, our_way), theirs(device, their_way)
         for step in (mine, peer):
-            for _ in range(3 if device != "cpu" else 1):
+            for _ in range(6 if device != "cpu" else 1):  # a recording is made after three
                 step(seen, tokens)
         times = []
         for _ in range(turns):
@@ -91,10 +118,10 @@ def run(device: str) -> Iterator[Row]:
         a, b = (statistics.median(column) for column in zip(*times, strict=True))
         yield {
             "what": f"training step, 6 x 768, {batch} x {length} tokens, {_where(device)}"
-            + (", ours compiled" if our_compile else "")
-            + (", theirs compiled" if their_compile else ""),
+            + (f", ours {our_way}" if our_way != "plain" else "")
+            + (f", theirs {their_way}" if their_way != "plain" else ""),
             "peer": "transformers BertForMaskedLM",
-            **({} if our_compile and their_compile else {"bar": 1.0 if device == "cpu" else 1.3}),
+            "bar": 1.0 if device == "cpu" else 1.3,
             "ours": a,
             "theirs": b,
             "ratio": statistics.median(ratios),
@@ -109,7 +136,7 @@ def _where(device: str) -> str:
 
 
 def _seconds(
-    step: Callable[..., Any], seen: torch.Tensor, tokens: torch.Tensor, steps: int, device: str
+    step: Step, seen: torch.Tensor, tokens: torch.Tensor, steps: int, device: str
 ) -> float:
     if device != "cpu":
         torch.cuda.synchronize()
