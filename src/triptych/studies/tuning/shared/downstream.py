@@ -224,6 +224,7 @@ def prompt_and_head(model: SoftMasked, data: Downstream, sizes: Tuned, seed: int
         learning_rate=sizes.tuning_rate,
         warmup=sizes.tuning_steps // 8,
         decay="linear",
+        autocast=sizes.precision if sizes.precision == "bfloat16" else "none",
         quick=True,
         recorded=True,
     )
