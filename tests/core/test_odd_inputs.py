@@ -215,9 +215,6 @@ REPETITIONS = (
 # Where nan is given on purpose, for what is not known, and comes back.
 UNKNOWN = tuple(f"core.estimates.Estimate.{name}" for name in ("value", "low", "high"))
 
-# call.parameter of what breaks the law until the code of its package takes the entrance
-KNOWN = set((REPOSITORY / "tests" / "support" / "odd_known.txt").read_text().split())
-
 
 def f(text):
     return {"float": text}
@@ -400,10 +397,9 @@ def test_every_public_callable_is_covered_or_listed(calls):
 
 def test_an_odd_argument_is_answered_or_refused(worker, parameters):
     """A sample of all calls and of odd values, the same in every run."""
-    lawful = [pair for pair in parameters if ".".join(pair) not in KNOWN]
     failures = []
 
-    @given(pair=st.sampled_from(lawful), value=ODD_VALUES)
+    @given(pair=st.sampled_from(parameters), value=ODD_VALUES)
     @settings(
         max_examples=1200,
         derandomize=True,
@@ -431,5 +427,4 @@ def test_every_odd_argument_everywhere(worker, parameters):
             answer = worker.ask(call=name, parameter=parameter, value=value)
             if is_broken(name, parameter, answer):
                 failures[f"{name}.{parameter}"] = (odd, answer)
-    assert {key: why for key, why in failures.items() if key not in KNOWN} == {}
-    assert sorted(set(KNOWN) - set(failures)) == [], "mended: take them off the list"
+    assert failures == {}

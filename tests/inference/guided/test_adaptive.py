@@ -83,7 +83,7 @@ def test_nothing_is_accepted_and_everything_is():
 def test_odd_steps_are_answered_by_a_sentence():
     with pytest.raises(UserError, match=r"probs sum to 0.5; they must sum to 1"):
         adaptive.proposals([0.25, 0.25], [True, True])
-    with pytest.raises(UserError, match=r"accepted is .*True or False for each of 2 tokens"):
+    with pytest.raises(UserError, match=r"accepted is .*True or False for each of the 2 probs"):
         adaptive.proposals([0.5, 0.5], [True, 1])
 
 

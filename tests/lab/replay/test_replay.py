@@ -684,21 +684,32 @@ KEYS = """<pre id="log"></pre><script>
     const seen = document.querySelectorAll(".node:not(.future)").length;
     log.push(document.getElementById("step-number").textContent + ":" + seen);
   }
+  const space = () => new KeyboardEvent("keydown", { key: " ", bubbles: true });
+  const play = () => document.body.dispatchEvent(space());
+  const word = () => document.getElementById("play-word").textContent;
+  for (const [what, number] of [["#events button", 2], [".node", 0]]) {
+    const one = document.querySelectorAll(what)[number];
+    play();
+    one.dispatchEvent(new MouseEvent("click", { bubbles: true }));  // pauses and goes there
+    log.push(document.getElementById("step-number").textContent + word());
+  }
   document.getElementById("speed").value = "20";
-  document.body.dispatchEvent(new KeyboardEvent("keydown", { key: " ", bubbles: true }));
-  log.push(document.getElementById("play-word").textContent);
+  play();
+  log.push(word());
   document.getElementById("log").textContent = log.join(" ");
 </script>"""
 
 
 @in_a_browser
 def test_keys_step_and_play(tmp_path):
-    """STORY shows 1, 2, 2, 2, 3 nodes at steps 0 to 4, forwards and backwards; Space plays on."""
+    """STORY shows 1, 2, 2, 2, 3 nodes at steps 0 to 4, forwards and backwards; Space plays on.
+
+    A click on the third event goes to step 3, one on the prompt to step 0; both pause."""
     path = tmp_path / "replay.html"
     page = render_trace(result_of(STORY, generated=2, erased=1))
     path.write_text(page.replace("</body>", KEYS + "</body>"), "utf-8")
     shown = opened(path, tmp_path, "step=2")
-    assert shown["log"] == "4:3 3:2 2:2 3:2 0:1 0:1 1:2 Pause"
+    assert shown["log"] == "4:3 3:2 2:2 3:2 0:1 0:1 1:2 3Play 0Play Pause"
     assert (shown["step-number"], shown["play-word"]) == ("4", "Play")
 
 

@@ -7,7 +7,7 @@
   const last = data.sides[0].states.length - 1;
   const ROUNDS_A_SECOND = 2.5;
   const LOOKS = ["gibbs", "other"];
-  let at = -1, timer = null;
+  let at = -1;
   function draw(tag, attributes, text) {
     const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
     for (const name in attributes) element.setAttribute(name, attributes[name]);
@@ -115,47 +115,12 @@
     $("first").disabled = $("back").disabled = at === 0;
     $("forward").disabled = $("last").disabled = at === last;
     $("happened").textContent = at ? `Left ${flips[0]} spins differ from the round before, right ${flips[1]}.` : "Both start with the same random spins.";
-    if (timer === null) remember();
+    if (!player.playing()) remember();
   }
   function remember() {
     try { history.replaceState(null, "", "#round=" + at); } catch (_) { /* some browsers refuse it on disk */ }
   }
-  function tick() {
-    if (at >= last) { pause(); return; }
-    goTo(at + 1);
-    timer = setTimeout(tick, 1000 / ROUNDS_A_SECOND);
-  }
-  function play() {
-    if (at >= last) goTo(0);
-    $("happened").setAttribute("aria-live", "off");
-    $("play-word").textContent = "Pause";
-    $("play-icon").setAttribute("d", "M4 2h3v12H4zM9.5 2h3v12h-3z");
-    timer = setTimeout(tick, 300);
-  }
-  function pause() {
-    if (timer === null) return;
-    clearTimeout(timer);
-    timer = null;
-    $("happened").setAttribute("aria-live", "polite");
-    $("play-word").textContent = "Play";
-    $("play-icon").setAttribute("d", "M4 2l9 6-9 6z");
-    remember();
-  }
-  function toggle() { if (timer === null) play(); else pause(); }
-  const moves = { first: () => goTo(0), back: () => goTo(at - 1), forward: () => goTo(at + 1), last: () => goTo(last) };
-  for (const name in moves) $(name).addEventListener("click", function () { pause(); moves[name](); });
-  $("play").addEventListener("click", toggle);
-  $("slider").addEventListener("input", function () { pause(); goTo(Number(this.value)); });
-  document.addEventListener("keydown", function (event) {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const on = event.target.closest ? event.target : document.documentElement;
-    if (event.key === " " ? on.closest("button") : on.closest("input")) return;  // the browser's own
-    const name = { ArrowLeft: "back", ArrowRight: "forward", Home: "first", End: "last" }[event.key];
-    if (event.key === " ") toggle();
-    else if (name) { pause(); moves[name](); }
-    else return;
-    event.preventDefault();
-  });
+  const player = makePlayer({ at: () => at, last: () => last, goTo, delay: () => 1000 / ROUNDS_A_SECOND, remember });
   function fromAddress() {
     const asked = new URLSearchParams(location.hash.slice(1)).get("round");
     goTo(asked === "last" ? last : Number(asked) || 0);

@@ -121,7 +121,7 @@
         rect, draw("text", { x: width / 2, y: 16.5 }, i ? cut(label(node.token), 10) : start), value,
         draw("path", { class: "cross", d: "M" + (width - 5) + " -3l8 8m0-8-8 8" }),
         draw("path", { class: "more", d: "M" + (width + 4) + " 8l4 4-4 4" }));
-      g.addEventListener("click", () => { pause(); goTo(node.first); });
+      g.addEventListener("click", () => { player.pause(); goTo(node.first); });
       boxes.append(g);
       const edge = i ? draw("path", { class: "edge future" }) : null;
       if (edge) edges.append(edge);
@@ -300,7 +300,7 @@
       if (name) line.append(make("code", {}, cut(name, 14)));
       button.append(make("span", { class: "n" }, k + 1), make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[step.action] || "•"), line,
         make("span", { class: "v" }, step.value === null ? "" : "V " + shown(step.value)));
-      button.addEventListener("click", () => { pause(); goTo(k + 1); });
+      button.addEventListener("click", () => { player.pause(); goTo(k + 1); });
       return button;
     });
     $("events").replaceChildren(...items.map(function (button) { const li = make("li", {}); li.append(button); return li; }));
@@ -325,7 +325,6 @@
   }
 
   // ------------------------------------------------------------------ the player
-  let timer = null;
   function goTo(k) {
     k = Math.min(row.steps.length - 1, Math.max(0, Math.round(k) || 0));
     const was = at;
@@ -334,41 +333,16 @@
     showTokens();
     showNumbers();
     markEvent(was);
-    if (timer === null) remember();
+    if (!player.playing()) remember();
   }
   function remember() {
     try { history.replaceState(null, "", "#" + (data.rows.length > 1 ? "row=" + $("row").value + "&" : "") + "step=" + at); } catch (_) { /* some browsers refuse it on disk */ }
   }
-  function delay() { return 1000 / (STEPS_A_SECOND * Number($("speed").value)); }
-  function tick() {
-    if (at >= row.steps.length - 1) { pause(); return; }
-    goTo(at + 1);
-    timer = setTimeout(tick, delay());
-  }
-  function play() {
-    if (at >= row.steps.length - 1) goTo(0);
-    $("happened").setAttribute("aria-live", "off");
-    $("play-word").textContent = "Pause";
-    $("play-icon").setAttribute("d", "M4 2h3v12H4zM9.5 2h3v12h-3z");
-    timer = setTimeout(tick, Math.min(300, delay()));
-  }
-  function pause() {
-    if (timer === null) return;
-    clearTimeout(timer);
-    timer = null;
-    $("happened").setAttribute("aria-live", "polite");
-    $("play-word").textContent = "Play";
-    $("play-icon").setAttribute("d", "M4 2l9 6-9 6z");
-    remember();
-  }
-  function toggle() { if (timer === null) play(); else pause(); }
-  const moves = { first: () => goTo(0), back: () => goTo(at - 1), forward: () => goTo(at + 1), last: () => goTo(row.steps.length - 1) };
-  for (const name in moves) $(name).addEventListener("click", function () { pause(); moves[name](); });
-  $("play").addEventListener("click", toggle);
-  $("slider").addEventListener("input", function () { pause(); goTo(Number(this.value)); });
+  const delay = () => 1000 / (STEPS_A_SECOND * Number($("speed").value));
+  const player = makePlayer({ at: () => at, last: () => row.steps.length - 1, goTo, delay, remember });
   $("timeline").addEventListener("click", function (event) {
     const box = this.getBoundingClientRect();
-    pause();
+    player.pause();
     goTo((event.clientX - box.left) / box.width * (row.steps.length - 1));
   });
   function look(closely) {
@@ -383,17 +357,6 @@
   $("smaller").addEventListener("click", () => { zoom(scale / 1.3); follow(); });
   $("larger").addEventListener("click", () => { zoom(scale * 1.3); follow(); });
   $("fit").addEventListener("click", () => zoom(Math.min(1.5, fitting())));
-  document.addEventListener("keydown", function (event) {
-    if (event.altKey || event.ctrlKey || event.metaKey) return;
-    const on = event.target.closest ? event.target : root;
-    if (on.closest("select")) return;
-    if (event.key === " " ? on.closest("button") : on.closest("input")) return;  // the browser's own
-    const name = { ArrowLeft: "back", ArrowRight: "forward", Home: "first", End: "last" }[event.key];
-    if (event.key === " ") toggle();
-    else if (name) { pause(); moves[name](); }
-    else return;
-    event.preventDefault();
-  });
 
   // ------------------------------------------------------------------ which row, and the start
   function showOutcome() {
@@ -421,7 +384,7 @@
     $("remark").hidden = !remarks.length;
   }
   function open(number, step) {
-    pause();
+    player.pause();
     row = prepared(data.rows[number]);
     at = -1;
     near = row.lines > MANY_LINES;

@@ -71,7 +71,11 @@ def rendered(name: str, **values: Any) -> str:
     return page.get_template(f"{name}.html.jinja").render(
         style=Markup(_text("results", "report.css") + _text("replay", f"{name}.css")),
         dark=Markup(_text("results", "dark.css")),
-        script=Markup(_text("results", "theme.js") + _text("replay", f"{name}.js")),
+        script=Markup(
+            _text("results", "theme.js")
+            + _text("replay", "player.js")
+            + _text("replay", f"{name}.js")
+        ),
         **values,
     )
 
