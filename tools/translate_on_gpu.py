@@ -263,7 +263,7 @@ def everything(options: argparse.Namespace) -> None:
         shared_work.append("--eager")
     me = [sys.executable, __file__]
     work = []
-    for seed in range(options.seeds):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for direction in options.directions.split(","):
             own = ["--direction", direction, "--seed", str(seed)]
             work.append(subprocess.Popen([*me, "pipeline", *own, *shared_work], env=environment))
@@ -277,7 +277,8 @@ def everything(options: argparse.Namespace) -> None:
     timing = []
     for direction in options.directions.split(","):
         for device in dict.fromkeys((options.device, "cpu")):
-            command = [*me, "latency", "--direction", direction, "--seed", "0"]
+            command = [*me, "latency", "--direction", direction]
+            command += ["--seed", str(options.first_seed)]
             command += ["--data", options.data, "--out", options.out, "--device", device]
             command += ["--limit", str(options.limit), "--threads", "3"]
             timing.append(subprocess.Popen(command, env=environment))
@@ -297,7 +298,8 @@ def collect(folder: Path, options: argparse.Namespace) -> None:
     lines = [path.read_text() for path in sorted(folder.glob("latency-*.jsonl"))]
     (back / "latency.jsonl").write_text("".join(lines))
     direction = options.directions.split(",")[0]
-    paths = [folder / f"weights-{direction}-0-{name}.pt.npz" for name in ("student", "padir")]
+    first = f"{direction}-{options.first_seed}"
+    paths = [folder / f"weights-{first}-{name}.pt.npz" for name in ("student", "padir")]
     if all(path.exists() for path in paths):
         data = b"".join(len(p.read_bytes()).to_bytes(8, "big") + p.read_bytes() for p in paths)
         for number, first in enumerate(range(0, len(data), PART)):
@@ -358,6 +360,7 @@ def main() -> None:
     parser.add_argument("--directions", default=",".join(DIRECTIONS))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plan", default="{}")
     parser.add_argument("--eager", action="store_true")
