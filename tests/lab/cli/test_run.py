@@ -10,6 +10,7 @@ from triptych.lab.cli.running import cost_lines
 from triptych.lab.results import gathering
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.running import runner
+from triptych.lab.running.lock import FolderInUse, lock_folder
 from triptych.lab.running.runner import RunSummary
 
 FIELDS = [
@@ -29,6 +30,15 @@ FIELDS = [
 
 
 SIZE = len(load_ledger())
+
+
+def test_a_folder_in_use_is_refused_before_anything_else(tmp_path):
+    """Here before the study that does not exist."""
+    with lock_folder(tmp_path):
+        result = run("run", "no_such_study", "--out", str(tmp_path))
+    assert result.exit_code != 0
+    assert isinstance(result.exception, FolderInUse) or "another run is using" in result.output
+    assert "no_such_study" not in result.output
 
 
 def test_run_judge_and_report(tmp_path):

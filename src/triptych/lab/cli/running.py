@@ -51,6 +51,9 @@ def run_studies(
     beyond
         Where none is named, run the studies that decide no published result too.
     """
+    from triptych.lab.running.lock import refuse_if_locked
+
+    refuse_if_locked(out)
     from triptych.lab.results import gathering, terminal
     from triptych.lab.results.changes import changes, remember_verdicts
     from triptych.lab.running import selection

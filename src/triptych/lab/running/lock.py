@@ -40,3 +40,10 @@ def lock_folder(folder: Path) -> Iterator[None]:
             os.truncate(file.fileno(), 0)
             os.write(file.fileno(), str(os.getpid()).encode())
         yield
+
+
+def refuse_if_locked(folder: Path) -> None:
+    """Say at once that a folder is in use, before the work that comes ahead of a run."""
+    if (folder / LOCK).exists():
+        with lock_folder(folder):
+            pass
