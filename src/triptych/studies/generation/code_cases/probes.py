@@ -21,7 +21,7 @@ from triptych.structures.append_tests.evaluate import Evaluation, evaluate
 from triptych.structures.append_tests.prompts import TRAINING_NAMES, Prompt, draw_prompts
 from triptych.studies.api.study import Bench
 from triptych.studies.generation.code_cases.rows import Level, Probed, Sizes
-from triptych.studies.generation.code_cases.writers import NETWORK, Writer
+from triptych.studies.generation.code_cases.writers import NETWORK, Writer, padded
 from triptych.verifiers.probe import Probe
 
 HELD_OUT = 0.1
@@ -53,9 +53,11 @@ class Examples(NamedTuple):
     faulty: int
 
 
-def gather(sizes: Sizes, writer: Writer, bench: Bench) -> list[Written]:
-    """Completions of prompts with training names, drawn from the model as it is."""
-    rng, found = bench.rng("gathered completions"), []
+def gather(sizes: Sizes, writer: Writer, bench: Bench, seed: int) -> list[Written]:
+    """Completions of prompts with training names, drawn from the model as it is.
+
+    Their tokens are kept on disk: the states of every layer are read off the same ones.
+    """
     names = [TRAINING_NAMES[number % len(TRAINING_NAMES)] for number in range(sizes.gathered)]
     prompts = draw_prompts(
         names,
@@ -63,18 +65,32 @@ def gather(sizes: Sizes, writer: Writer, bench: Bench) -> list[Written]:
         cases=sizes.cases,
         demonstrations=sizes.demonstrations,
     )
-    for first in range(0, len(prompts), sizes.at_once):
-        some = prompts[first : first + sizes.at_once]
-        rows = [writer.encode(prompt.text) for prompt in some]
+    rows = [writer.encode(prompt.text) for prompt in prompts]
+    key: dict[str, object] = {"completions": "gathered", "seed": seed}
+    key |= {name: getattr(sizes, name) for name in (*NETWORK, "model", "gathered", "at_once")}
+    kept = bench.tensors(key, lambda: _complete(sizes, writer, bench, rows))
+    tokens, ends = kept["tokens"].tolist(), kept["lengths"].tolist()
+    return [
+        written(writer, prompt, row, own[:end])
+        for prompt, row, own, end in zip(prompts, rows, tokens, ends, strict=True)
+    ]
+
+
+def _complete(
+    sizes: Sizes, writer: Writer, bench: Bench, rows: list[list[int]]
+) -> dict[str, Tensor]:
+    """What the model writes after these prompts, padded, and how long it is."""
+    rng, found = bench.rng("gathered completions"), list[list[int]]()
+    for first in range(0, len(rows), sizes.at_once):
+        some = rows[first : first + sizes.at_once]
         result = ancestral.sample(
-            writer.decoder(rows, layer=sizes.layer, lines=sizes.cases),
-            length=[len(row) + sizes.max_new_tokens for row in rows],
+            writer.decoder(some, layer=sizes.layer, lines=sizes.cases),
+            length=[len(row) + sizes.max_new_tokens for row in some],
             end_token=writer.end_tokens or None,
             rng=rng,
         )
-        for prompt, row, tokens in zip(some, rows, result.completions(), strict=True):
-            found.append(written(writer, prompt, row, list(tokens)))
-    return found
+        found += [list(tokens) for tokens in result.completions()]
+    return {"tokens": padded(found, "cpu"), "lengths": torch.tensor([len(own) for own in found])}
 
 
 def written(writer: Writer, prompt: Prompt, row: list[int], tokens: list[int]) -> Written:
@@ -142,7 +158,7 @@ def states_at_ends(
 class Verifiers:
     """The trained verifiers of one model, each made when it is first asked for.
 
-    States are kept on disk: they depend on the network and the seed alone.
+    Completions and states are kept on disk: they depend on the network and the seed alone.
     """
 
     def __init__(self, sizes: Sizes, writer: Writer, bench: Bench, seed: int) -> None:
@@ -205,7 +221,7 @@ class Verifiers:
 
     def _make_states(self, level: Level, layer: int) -> dict[str, Tensor]:
         if self._gathered is None:
-            self._gathered = gather(self.sizes, self.writer, self.bench)
+            self._gathered = gather(self.sizes, self.writer, self.bench, self.seed)
         found = examples(self._gathered, self.writer, level, self.bench.rng(f"{level} states"))
         states = states_at_ends(self.writer, found.rows, layer, self.sizes.at_once)
         return {
