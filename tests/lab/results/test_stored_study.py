@@ -43,7 +43,7 @@ def test_mistakes_are_one_sentence(folder):
         stored_study("exact_heads", folder).figure("x")
     with pytest.raises(UserError, match="there is no study 'nothing'"):
         stored_study("nothing")
-    with pytest.raises(UserError, match="has no rows of study vgb_walk at paper scale"):
-        stored_study("vgb_walk", folder, scale="paper")
+    with pytest.raises(UserError, match="has no rows of study vgb_errors at paper scale"):
+        stored_study("vgb_errors", folder, scale="paper")
     with pytest.raises(UserError, match="no scale 'big': choose from paper, laptop, smoke"):
         stored_study("exact_heads", folder, scale="big")
