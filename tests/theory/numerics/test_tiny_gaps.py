@@ -129,7 +129,7 @@ def test_the_default_beyond_a_matrix(strong, limit, monkeypatch):
     ("columns", "dense"), [(4, 128), pytest.param(6, 1024, marks=pytest.mark.slow)]
 )
 def test_lanczos_needs_no_matrix_where_the_gap_is_ordinary(columns, dense, monkeypatch):
-    """The operator alone proves the gaps of a grid of 2^8 or 2^12 states; the elimination agrees."""
+    """The operator alone proves the gap of a grid of 2^8 states; the elimination agrees."""
     monkeypatch.setattr(bd, "DENSE", dense)
     model = Ising.grid(2, columns, 0.4, 0.05)
     dynamics = BlockDynamics(Table.of(model), MaskLaw.of_size(2 * columns, 1))
