@@ -479,13 +479,13 @@ def test_a_position_that_is_not_there_is_explained(make):
 @pytest.mark.parametrize(
     ("kind", "more"),
     pairs(
-        product(["pre", "post", "projection", "none"], [False, True]),
+        product([False, True], ["pre", "post", "projection", "none"]),
         product([1, 2], ["learned", "rotary"]),
     ),
 )
 def test_one_position_is_a_slice_of_all(kind, more):
     """Values and gradients, with padding, with uniform and with given attention."""
-    (norm, causal), (layers, positions) = kind, more
+    (causal, norm), (layers, positions) = kind, more
     shape = Shape(5, 7, width=8, layers=layers, causal=causal, norm=norm, positions=positions)
     net = Transformer(shape, seed=1, dtype=torch.float64, init_scale=0.5)
     vectors = (random(3, 6, 8) - 0.5).requires_grad_()
@@ -560,12 +560,12 @@ def test_without_a_prompt_it_is_a_linear_head_on_the_law(make):
 
 
 @pytest.mark.parametrize(
-    ("name", "tuned_with"), pairs(MODELS, product(["linear", "attention"], [0, 1, 3]))
+    ("name", "tuned_with"), pairs(MODELS, product([0, 1, 3], ["linear", "attention"]))
 )
 def test_the_prediction_is_the_head_on_the_prompted_model(name, tuned_with):
     """(u_1, …, u_k, ∅, x) by hand: the law at place k, or everywhere with no symbol at the first
     k + 1 places."""
-    model, (head, k) = MODELS[name](), tuned_with
+    model, (k, head) = MODELS[name](), tuned_with
     tokens, labels = examples_for(model)
     tuned = Tuning(model, prompt_length=k, head=head, recipe=FEW, seed=1).fit(tokens, labels)
     low, high = model.soft_range
