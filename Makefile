@@ -12,7 +12,9 @@ help:  ## show this list
 reproduce: $(VENV)/installed-core  ## run what decides the published results, the cheapest first
 	$(BIN)/triptych reproduce || [ $$? -eq 1 ]  # 1: a published claim fails, which is a finding
 
-# Types are checked beside the tests, and told after them.
+# Types are checked beside the tests, and told after them. Bytecode is kept, whatever the shell says:
+# the tests start Python again and again, and each start would compile all sources anew.
+test: export PYTHONDONTWRITEBYTECODE =
 test: lint  ## lint, types and the whole test suite
 	@$(BIN)/pyright > $(VENV)/types.log 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; \

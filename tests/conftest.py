@@ -1,5 +1,6 @@
 import gc
 import signal
+import sys
 
 import jaxtyping
 import pytest
@@ -44,8 +45,11 @@ def pytest_collection_finish():
     """Modules and tests stay to the end: a collection of garbage need not look at them again.
 
     It would look at millions of objects, for most of a second, after every unit that fails.
+    From here on no bytecode is written: Python takes that of a user's file for current if the file
+    was edited in the same second and kept its size, as some tests do.
     """
     gc.freeze()
+    sys.dont_write_bytecode = True
 
 
 @pytest.fixture

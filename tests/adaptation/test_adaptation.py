@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import scipy.optimize
 import torch
 import transformers
 from sklearn.linear_model import LogisticRegression
+from tests.support.grids import pairs
 from torch import nn
 
 from triptych.adaptation import prompts as prompts_module
@@ -474,12 +476,16 @@ def test_a_position_that_is_not_there_is_explained(make):
             model.soft_masked_probs(vectors, at=at)
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-@pytest.mark.parametrize("positions", ["learned", "rotary"])
-@pytest.mark.parametrize("norm", ["pre", "post", "projection", "none"])
-@pytest.mark.parametrize("causal", [False, True])
-def test_one_position_is_a_slice_of_all(causal, norm, positions, layers):
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    pairs(
+        product([False, True], ["pre", "post", "projection", "none"]),
+        product([1, 2], ["learned", "rotary"]),
+    ),
+)
+def test_one_position_is_a_slice_of_all(kind, more):
     """Values and gradients, with padding, with uniform and with given attention."""
+    (causal, norm), (layers, positions) = kind, more
     shape = Shape(5, 7, width=8, layers=layers, causal=causal, norm=norm, positions=positions)
     net = Transformer(shape, seed=1, dtype=torch.float64, init_scale=0.5)
     vectors = (random(3, 6, 8) - 0.5).requires_grad_()
@@ -553,13 +559,13 @@ def test_without_a_prompt_it_is_a_linear_head_on_the_law(make):
         assert len(tuned.prompt) == 0
 
 
-@each_model
-@pytest.mark.parametrize("head", ["linear", "attention"])
-@pytest.mark.parametrize("k", [0, 1, 3])
-def test_the_prediction_is_the_head_on_the_prompted_model(make, head, k):
+@pytest.mark.parametrize(
+    ("name", "tuned_with"), pairs(MODELS, product([0, 1, 3], ["linear", "attention"]))
+)
+def test_the_prediction_is_the_head_on_the_prompted_model(name, tuned_with):
     """(u_1, …, u_k, ∅, x) by hand: the law at place k, or everywhere with no symbol at the first
     k + 1 places."""
-    model = make()
+    model, (k, head) = MODELS[name](), tuned_with
     tokens, labels = examples_for(model)
     tuned = Tuning(model, prompt_length=k, head=head, recipe=FEW, seed=1).fit(tokens, labels)
     low, high = model.soft_range

@@ -21,9 +21,25 @@ pytestmark = pytest.mark.numerical
 
 EXAMPLES = package_examples("triptych.structures")
 each_example = pytest.mark.parametrize("example", EXAMPLES, ids=lambda e: e.label)
+# Other sizes of what a quicker example has; each takes a second.
+SLOW = {
+    "dyck: prefixes of one type",
+    "dyck: fixed length, depth 1",
+    "dyck: fixed length as printed",
+}
+SLOW |= {"hmm: sparse", "cfg: one word"}
 
 
-@each_example
+def quick_and_slow(examples):
+    return [
+        pytest.param(
+            example, id=example.label, marks=[pytest.mark.slow] if example.label in SLOW else []
+        )
+        for example in examples
+    ]
+
+
+@pytest.mark.parametrize("example", quick_and_slow(EXAMPLES))
 def test_every_law_holds(example):
     for finding in check_structure(example.value):
         assert finding.holds, str(finding)
@@ -43,7 +59,7 @@ FEW_CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("example", FEW_CHOICES, ids=lambda e: e.label)
+@pytest.mark.parametrize("example", quick_and_slow(FEW_CHOICES))
 def test_sampling_by_enumeration_is_exactly_the_law(example, unchecked_shapes):
     """Every choice the sampler can make, with its probability: no noise, no tolerance for it."""
     structure = example.value

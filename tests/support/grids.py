@@ -1,4 +1,4 @@
-"""Pairs of cases: some of them in `make test`, with every case of both; the others are slow."""
+"""Cases of which some are in `make test`; the others are slow."""
 
 import pytest
 
@@ -14,4 +14,20 @@ def pairs(first, second):
         pytest.param(a, b, marks=[] if i % turn == j % turn else [pytest.mark.slow])
         for i, a in enumerate(first)
         for j, b in enumerate(second)
+    ]
+
+
+def some(count, values):
+    """Parameters of which the first `count` are quick; the others are slow."""
+    return [
+        pytest.param(value, marks=[] if i < count else [pytest.mark.slow])
+        for i, value in enumerate(values)
+    ]
+
+
+def named_pairs(first, second):
+    """The pairs of two dictionaries' values, with the names of both as their id."""
+    return [
+        pytest.param(first[a], second[b], marks=marks, id=f"{a}-{b}")
+        for (a, b), marks, _ in pairs(first, second)
     ]

@@ -11,7 +11,7 @@ import inspect
 
 import jaxtyping
 
-FIRST, EVERY = 5, 50
+FIRST, EVERY = 2, 100
 
 _test = [0]
 

@@ -1,9 +1,11 @@
 """A quick recipe: logits where they are scored, data drawn ahead, a fused optimiser."""
 
 import math
+from itertools import product
 
 import pytest
 import torch
+from tests.support.grids import pairs
 from torch import nn
 
 from triptych.core.randomness import TorchRng
@@ -44,12 +46,15 @@ def assert_same_loss(model, prediction: Prediction, name: LossName) -> None:
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "squared"])
-@pytest.mark.parametrize("exact", [False, True])
-@pytest.mark.parametrize("shape", [{}, {"norm": "post"}, {"positions": "rotary"}, {"layers": 1}])
+SHAPES = [{}, {"norm": "post"}, {"positions": "rotary"}, {"layers": 1}]
+LOSSES = list(product(["cross_entropy", "squared"], [False, True]))
+
+
+@pytest.mark.parametrize(("shape", "measured"), pairs(SHAPES, LOSSES))
 def test_scored_logits_give_the_same_loss_and_gradient(
-    shape: dict, exact: bool, name: LossName
+    shape: dict, measured: tuple[LossName, bool]
 ) -> None:
+    name, exact = measured
     objective = masked(words=4, p_m=0.3, truth=TRUTH if exact else None)
     prediction = objective(TRUTH.sample(9, 0), TorchRng(1))
     assert_same_loss(masked_lm(**shape), prediction, name)

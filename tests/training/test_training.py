@@ -159,10 +159,10 @@ def test_training_brings_the_network_to_the_truth(kind, exact):
 
     meter = gap_meter(objective(TRUTH), TRUTH.sample(500, TorchRng(9)))
     before = meter(model).kl
-    recipe = Recipe(steps=120, batch=64, learning_rate=1e-2, decay="cosine", warmup=5, clip=1.0)
+    recipe = Recipe(steps=60, batch=64, learning_rate=1e-2, decay="cosine", warmup=5, clip=1.0)
     history = fit(model, TRUTH.sample, objective(target), recipe, TorchRng(0), meter=meter)
-    assert len(history.losses) == 120
-    assert history.gaps[-1][0] == 120
+    assert len(history.losses) == 60
+    assert history.gaps[-1][0] == 60
     assert history.gaps[-1][1].kl < 0.3 * before
 
 

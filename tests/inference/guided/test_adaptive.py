@@ -48,10 +48,11 @@ class Only:
 
 @pytest.mark.parametrize("tries", [1, 2, 3, None])
 @pytest.mark.parametrize("estimates", [1, 2, 4])
-def test_a_step_is_properly_weighted(tries, estimates):
+@pytest.mark.parametrize("vocabs", [(1, 2, 3), pytest.param((4,), marks=pytest.mark.slow)])
+def test_a_step_is_properly_weighted(tries, estimates, vocabs):
     """Σ probability · weight = p(t) for accepted t, over all paths; the probabilities sum to 1."""
     draws = random.Random(0)
-    for vocab in (1, 2, 3, 4):
+    for vocab in vocabs:
         for accepted in itertools.product([True, False], repeat=vocab):
             weights = [draws.random() for _ in range(vocab)]
             probs = [weight / sum(weights) for weight in weights]

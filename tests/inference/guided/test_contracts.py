@@ -6,6 +6,7 @@ Each test runs over the records that `algorithms()` finds, so a new algorithm is
 import numpy as np
 import pytest
 import torch
+from tests.support.grids import pairs, some
 from tests.support.toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledger_of, standing_at
 
 from triptych.core.counting import Counted
@@ -155,7 +156,7 @@ def test_a_refusing_verifier_ends_soon():
 
 
 @each
-@pytest.mark.parametrize("tokens", [0, 1, 3, 7])
+@pytest.mark.parametrize("tokens", some(2, [0, 3, 1, 7]))
 def test_a_budget_of_tokens_is_kept_and_says_so(name, tokens):
     result = run(name, budget=Budget(tokens=tokens), end_token=None)
     assert (result.costs.generated <= tokens).all()
@@ -327,9 +328,9 @@ def test_a_decoder_that_was_refused_for_another_reason_may_be_used():
 # ------------------------------------------------------------------------------------ end tokens
 
 
-@each
 @pytest.mark.parametrize(
-    "ends", [[1, 2], (2, 1, 1), {1, 2}, np.array([1, 2]), torch.tensor([2, 1])]
+    ("name", "ends"),
+    pairs(ALGORITHMS, [[1, 2], (2, 1, 1), {1, 2}, np.array([1, 2]), torch.tensor([2, 1])]),
 )
 def test_any_of_several_end_tokens_ends_a_row(name, ends):
     result = run(name, end_token=ends)

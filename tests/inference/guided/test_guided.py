@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.support.grids import pairs
 from tests.support.toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledger_of, standing_at
 
 from triptych.core.decoders import RecomputingDecoder
@@ -38,7 +39,12 @@ PROMPTS = [[], [0, 1], [2], [1, 1, 0, 2, 0], [2, 0, 1, 1], [2]]
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize(
-    ("verifier", "seeds"), [(Noisy(), (0, 1)), (FromDecoder(), (0,))], ids=["tokens", "decoder"]
+    ("verifier", "seeds"),
+    [
+        pytest.param(Noisy(), (0,), id="tokens"),
+        pytest.param(Noisy(), (1,), id="tokens, again", marks=pytest.mark.slow),
+        pytest.param(FromDecoder(), (0,), id="decoder"),
+    ],
 )
 def test_a_row_in_a_batch_does_what_it_does_alone(name, verifier, seeds):
     sample, options = ALGORITHMS[name]
@@ -355,8 +361,7 @@ class SometimesZero:
         return (2 * hashed_uniform(8, prefix)).log().masked_fill(bad, -torch.inf)
 
 
-@pytest.mark.parametrize("ess", [0.0, 0.9, 1.0])
-@pytest.mark.parametrize("end", [None, 0])
+@pytest.mark.parametrize(("ess", "end"), pairs([0.0, 0.9, 1.0], [None, 0]))
 def test_the_mean_weight_is_unbiased(ess, end, unchecked_shapes):
     """E[exp log_normaliser] = Σ p(x) V(x) over the strings with no prefix of value 0."""
     lm, verifier, length = Table.random(2, 2, seed=6), SometimesZero(), 2

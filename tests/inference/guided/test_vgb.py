@@ -67,6 +67,7 @@ def walk(rows=None, **options):
     ids=lambda options: ", ".join(options) or "plain",
 )
 def test_a_row_walks_alike_alone_and_among_others(options):
+    options = {"steps": 100, **options}
     together = walk(**options)
     for row in range(len(PROMPTS)):
         alone = walk(torch.tensor([row]), **options)

@@ -12,6 +12,7 @@ from importlib.resources import files
 import pytest
 import torch
 from tests.support.browser import Browser, walk
+from tests.support.grids import pairs
 from typer.testing import CliRunner
 
 from triptych.core.decoders import RecomputingDecoder
@@ -170,8 +171,7 @@ def test_a_run_that_erases_its_prompt_round_trips():
 SMALL = {"dyck": 6, "zeros": 3, "parity": 4, "some-zero": 3, "attention": 4}
 
 
-@pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+@pytest.mark.parametrize(("algorithm", "task"), pairs(ALGORITHMS, TASKS))
 def test_every_algorithm_gives_a_page_with_every_event(algorithm, task):
     demo = demonstration(task, length=SMALL[task], seed=1)
     verifier, _ = demonstrations.noisy(demo, soft=ALGORITHMS[algorithm].soft, noise=0.1, seed=2)

@@ -14,7 +14,7 @@ EXAMPLES = {
     "leaky": LeakyBrackets(Dyck.fixed_length(4, type_probs=TWO, q=0.5), 0.25),
     "leaky, one type": LeakyBrackets(Dyck.fixed_length(2, type_probs=ONE, q=0.5), 0.5),
     "never leaky": LeakyBrackets(Dyck.fixed_length(4, type_probs=TWO, q=0.5), 0.0),
-    "careless": CarelessBrackets(Dyck.fixed_length(6, type_probs=TWO, q=0.5), 0.25),
+    "careless": CarelessBrackets(Dyck.fixed_length(4, type_probs=TWO, q=0.5), 0.25),
     "never careless": CarelessBrackets(Dyck.fixed_length(4, type_probs=TWO, q=0.3), 0.0),
 }
 

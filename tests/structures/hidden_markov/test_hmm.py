@@ -178,11 +178,12 @@ def test_the_three_ways_of_message_passing_agree(shape):
     torch.testing.assert_close(filtered.log_evidence, smoothed.log_evidence, atol=1e-9, rtol=0)
 
 
-def test_ten_thousand_tokens_do_not_underflow(unchecked_shapes):
-    hmm = HMM.random(5, 10, 10240, seed=0)
+@pytest.mark.parametrize("length", [2048, pytest.param(10240, marks=pytest.mark.slow)])
+def test_thousands_of_tokens_do_not_underflow(length, unchecked_shapes):
+    hmm = HMM.random(5, 10, length, seed=0)
     tokens = hmm.sample(3, TorchRng(0))
     log_prob = hmm.log_prob(tokens)
-    assert (log_prob < -10000).all()
+    assert (log_prob < -length).all()
     assert torch.isfinite(log_prob).all()
     hidden = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     posterior = hmm.posterior(tokens, hidden)
@@ -241,7 +242,7 @@ def test_a_state_that_the_past_excludes_does_not_spoil_the_rest(emission, length
 
 @both
 @given(shapes.filter(lambda shape: shape[0] > 1))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_long_unlikely_strings_of_chains_with_zeros(shape):
     """Strings not drawn from the model, 300 tokens: fast and soft answers against log-space."""
     hmm = hmm_with_zeros(*shape).with_length(300)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support import many_digits
+from tests.support.grids import pairs
 
 from triptych.core.divergences import total_variation
 from triptych.core.enumeration import exact_transition_matrix
@@ -120,8 +121,7 @@ def test_worked_mass_and_its_bound():
     assert walks.leaf_mass_bound(5, 0.0) == 1 / 10
 
 
-@pytest.mark.parametrize("name", vgb_tasks.TASKS)
-@pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
+@pytest.mark.parametrize(("name", "epsilon"), pairs(vgb_tasks.TASKS, [0.0, 0.3, 2.0]))
 def test_bounds_hold_for_values_within_a_factor(name, epsilon):
     for seed in range(3):
         table, outcome = vgb_tasks.task(name, 5, seed)

@@ -5,6 +5,7 @@ from itertools import product
 
 import pytest
 import torch
+from tests.support.grids import named_pairs
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
@@ -67,6 +68,7 @@ LAWS = {
 }
 each_family = pytest.mark.parametrize("family", FAMILIES.values(), ids=FAMILIES.keys())
 each_law = pytest.mark.parametrize("law", LAWS.values(), ids=LAWS.keys())
+each_pair = pytest.mark.parametrize(("family", "law"), named_pairs(FAMILIES, LAWS))
 
 
 def conditional(table, masks, m, x):
@@ -108,8 +110,7 @@ def test_conditioning_on_the_block_by_hand():
     close(blind[1], vector(3 / 5, 2 / 5, 1, 0))
 
 
-@each_family
-@each_law
+@each_pair
 def test_the_loss_is_a_sum_over_pairs(family, law):
     masks, theta = law(family.length), family.theta + 0.2
     table, model = (
@@ -135,8 +136,7 @@ def test_losses_by_hand():
     assert float(skewed) == pytest.approx(wanted)
 
 
-@each_family
-@each_law
+@each_pair
 def test_the_truth_is_a_stationary_point_of_the_loss(family, law):
     masks = law(family.length)
     close(masking.loss_gradient(family, masks), torch.zeros_like(family.theta), atol=1e-13, rtol=0)
@@ -151,8 +151,7 @@ def test_the_truth_is_a_stationary_point_of_the_loss(family, law):
 # ------------------------------------------------------------------ the information equality
 
 
-@each_family
-@each_law
+@each_pair
 def test_the_hessian_is_the_covariance_of_the_scores(family, law):
     """Lemmas 4.1.2 and 4.3.3: two routes that share nothing but the table."""
     masks = law(family.length)
@@ -218,8 +217,7 @@ def test_masks_per_sample_against_the_covariance_of_drawn_gradients():
     )
 
 
-@each_family
-@each_law
+@each_pair
 def test_one_mask_gives_the_inverse_of_the_hessian(family, law):
     masks = law(family.length)
     found = masking.asymptotic_covariance(family, masks)

@@ -15,6 +15,7 @@ from triptych.theory.masking.blocks import dynamics as bd
 from triptych.theory.masking.blocks import mixing as block_mixing
 from triptych.theory.masking.blocks.dynamics import BlockDynamics
 from triptych.theory.masking.tensorisation import both_sides, tensorisation
+from triptych.theory.numerics import elimination
 from triptych.theory.numerics.top_eigenvalue import Unproven
 
 pytestmark = pytest.mark.numerical
@@ -79,18 +80,42 @@ def test_tiny_gaps_that_are_far_apart(strong, method):
 
 
 @each_method
-def test_pairs_that_are_hardly_told_apart(method):
+@pytest.mark.parametrize(
+    ("count", "base", "seed"),
+    [
+        (4, 18.0, 0),
+        (4, 40.0, 1),
+        (4, 100.0, 3),
+        pytest.param(5, 17.0, 2, marks=pytest.mark.slow),
+        pytest.param(5, 100.0, 3, marks=pytest.mark.slow),
+    ],
+)
+def test_pairs_that_are_hardly_told_apart(count, base, seed, method):
     """Couplings drawn from a range of 1: all products of magnetisations are slow."""
-    for count, base, seed in ((4, 18.0, 0), (4, 40.0, 1), (5, 17.0, 2), (5, 100.0, 3)):
-        draw = np.random.default_rng(seed)
-        strong = (base + draw.random(count)).tolist()
-        found = bd.poincare_constant(pairs(*strong), method=method)
-        assert found == pytest.approx(constant_of_pairs(*strong), rel=1e-12)
+    draw = np.random.default_rng(seed)
+    strong = (base + draw.random(count)).tolist()
+    dynamics = pairs(*strong)
+    assert dynamics.wide == (base == 100.0)
+    found = bd.poincare_constant(dynamics, method=method)
+    assert found == pytest.approx(constant_of_pairs(*strong), rel=1e-12)
 
 
-def test_the_default_beyond_a_thousand_states():
-    """4096 states with 63 slow functions."""
-    strong = (20.606, 19.757, 19.64, 19.664, 20.472, 19.648)
+@pytest.mark.parametrize(
+    ("strong", "limit"),
+    [
+        pytest.param((20.606, 19.757, 19.64, 20.472), 64, id="256 states"),
+        pytest.param(
+            (20.606, 19.757, 19.64, 19.664, 20.472, 19.648),
+            1024,
+            id="4096 states",
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+def test_the_default_beyond_a_matrix(strong, limit, monkeypatch):
+    """All products of the magnetisations are slow: 15 functions, and 63."""
+    monkeypatch.setattr(bd, "DENSE", limit)
+    monkeypatch.setattr(elimination, "_COLUMNS", limit)
     dynamics = pairs(*strong)
     gap, f = bd.slowest(dynamics)
     assert 1 / gap == pytest.approx(constant_of_pairs(*strong), rel=1e-12)
@@ -100,10 +125,14 @@ def test_the_default_beyond_a_thousand_states():
     assert abs(correlation) == pytest.approx(1.0, abs=1e-4)
 
 
-def test_lanczos_needs_no_matrix_where_the_gap_is_ordinary(monkeypatch):
-    """The operator alone proves the gaps of a grid of 2^12 states; the elimination agrees."""
-    model = Ising.grid(2, 6, 0.4, 0.05)
-    dynamics = BlockDynamics(Table.of(model), MaskLaw.of_size(12, 1))
+@pytest.mark.parametrize(
+    ("columns", "dense"), [(4, 128), pytest.param(6, 1024, marks=pytest.mark.slow)]
+)
+def test_lanczos_needs_no_matrix_where_the_gap_is_ordinary(columns, dense, monkeypatch):
+    """The operator alone proves the gap of a grid of 2^8 states; the elimination agrees."""
+    monkeypatch.setattr(bd, "DENSE", dense)
+    model = Ising.grid(2, columns, 0.4, 0.05)
+    dynamics = BlockDynamics(Table.of(model), MaskLaw.of_size(2 * columns, 1))
     by_matrix = bd._eliminated(dynamics, dense=False)[0]
     monkeypatch.setattr(bd, "_eliminated", None)
     assert bd.poincare_constant(dynamics) == pytest.approx(1 / by_matrix, rel=1e-8)

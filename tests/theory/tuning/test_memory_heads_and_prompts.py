@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.support.grids import pairs
 
 from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
@@ -275,10 +276,10 @@ def drawn(case, count):
     return every[order[:count]]
 
 
-@pytest.mark.parametrize(("cells", "values", "contents", "prompted"), CASES)
-@pytest.mark.parametrize("sparse", [True, False])
-def test_every_step_by_enumeration(cells, values, contents, prompted, sparse):
+@pytest.mark.parametrize(("sizes", "sparse"), pairs(CASES, [True, False]))
+def test_every_step_by_enumeration(sizes, sparse):
     """Claims C.3 and C.10, Lemma C.7, the attended set, the value with its factor, the label."""
+    cells, values, contents, prompted = sizes
     case = memory_prompts.random_case(
         cells, values, contents=contents, prompted=prompted, sparse_memory=sparse, seed=cells
     )

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.support.grids import some
 
 from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
@@ -188,7 +189,7 @@ def test_worked_prompt_off_the_support():
     assert prompts.disentangled(hmm, found.prompt, tokens).supported.tolist() == [False, True]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", some(4, range(12)))
 @pytest.mark.parametrize(("states", "vocab"), [(4, 5), (7, 4), (12, 3)])
 def test_prompt_and_head_compute_the_task(states, vocab, seed):
     """r_x is taken from the posterior: the two sides of Lemma B.2 sum to 1."""
@@ -276,7 +277,7 @@ def small_models(seed):
     return [*models, replace(models[0], transition=skewed / skewed.sum(1, keepdim=True))]
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", some(7, range(20)))
 def test_searches_agree_with_all_subsets(seed):
     generator = torch.Generator().manual_seed(seed)
     for hmm in small_models(seed):

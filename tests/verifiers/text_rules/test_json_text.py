@@ -50,10 +50,16 @@ def closed(*endings, by="", most=0):
     ("alphabet", "longest", "endings"),
     [
         ("[],1-", 5, closed("", "1", by="]", most=6)),
-        ('{}":a,', 5, closed("", '"', '":1', ":1", "1", '"a":1', by="}", most=3)),
+        ('{}":a,', 4, closed("", '"', '":1', ":1", "1", '"a":1', by="}", most=3)),
+        pytest.param(
+            '{}":a,',
+            5,
+            closed("", '"', '":1', ":1", "1", '"a":1', by="}", most=3),
+            marks=pytest.mark.slow,
+        ),
         ("0-.e+1 ", 4, ["", "0"]),
         ("nul ", 5, ["", "null", "ull", "ll", "l"]),
-        ("[tru]", 5, closed("", "true", "rue", "ue", "e", by="]", most=6)),
+        ("[tru]", 4, closed("", "true", "rue", "ue", "e", by="]", most=5)),
     ],
 )
 def test_every_short_text(alphabet, longest, endings):
@@ -79,7 +85,7 @@ JSON = st.recursive(
 
 
 @given(JSON, st.booleans(), st.sampled_from([None, 1]))
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 def test_prefixes_of_json_are_never_refused(value, escaped, indent):
     text, rule = json.dumps(value, ensure_ascii=escaped, indent=indent), JsonPrefix()
     assert all(rule(text[:end]) for end in range(len(text) + 1))
@@ -147,8 +153,15 @@ DIGITS = [
 @pytest.mark.parametrize(
     ("schema", "texts", "endings"),
     [
-        (KEYS, list(all_texts('{":a1,}', 4)), KEY_ENDINGS),
-        (KEYS, ['{"a"' + text for text in all_texts('":a1,}', 4)], KEY_ENDINGS),
+        (KEYS, list(all_texts('{":a1,}', 3)), KEY_ENDINGS),
+        (KEYS, ['{"a"' + text for text in all_texts('":a1,}', 3)], KEY_ENDINGS),
+        pytest.param(KEYS, list(all_texts('{":a1,}', 4)), KEY_ENDINGS, marks=pytest.mark.slow),
+        pytest.param(
+            KEYS,
+            ['{"a"' + text for text in all_texts('":a1,}', 4)],
+            KEY_ENDINGS,
+            marks=pytest.mark.slow,
+        ),
         (KEYS, ['{"aa":[]' + text for text in all_texts('",ab}', 3)], KEY_ENDINGS),
         (
             {"type": "object", "required": ["a"], "properties": {"b": {"enum": []}}},

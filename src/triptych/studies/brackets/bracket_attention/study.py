@@ -235,7 +235,7 @@ STUDY = Study(
     question="Does trained attention on brackets look like a stack, and how much does it vary?",
     settings={
         Scale.SMOKE: BracketAttention(
-            seeds=2,
+            seeds=1,
             steps=2,
             prefix_steps=2,
             minimal_steps=2,

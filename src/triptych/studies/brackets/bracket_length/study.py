@@ -107,7 +107,7 @@ STUDY = Study(
     question="Does balanced attention generalise to longer brackets, and does a penalty help?",
     settings={
         Scale.SMOKE: BracketLength(
-            seeds=2, steps=2, batch=4, width=18, strings=20, tested=10, long_tested=2
+            seeds=1, steps=2, batch=4, width=18, strings=20, tested=10, long_tested=2
         ),
         Scale.LAPTOP: BracketLength(),
         Scale.PAPER: BracketLength(

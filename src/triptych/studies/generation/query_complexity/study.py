@@ -284,7 +284,7 @@ STUDY = Study(
     name="query_complexity",
     question="How many questions does constrained generation need, with and without a verifier?",
     settings={
-        Scale.SMOKE: QueryComplexity(seeds=1, depths=(2, 3, 4), runs=150, instances=5),
+        Scale.SMOKE: QueryComplexity(seeds=1, depths=(2, 3), runs=50, instances=2),
         Scale.LAPTOP: QueryComplexity(),
         Scale.PAPER: QueryComplexity(
             seeds=10, depths=tuple(range(2, 15)), runs=400, secrets=256, instances=50

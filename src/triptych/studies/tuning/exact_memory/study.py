@@ -272,7 +272,7 @@ STUDY = Study(
     name="exact_memory",
     question="Do the attention head and the prompt of the proofs recover the memory's posterior?",
     settings={
-        Scale.SMOKE: ExactMemory(seeds=2, cells=(1, 2), enumerated=1500, strings=10),
+        Scale.SMOKE: ExactMemory(seeds=1, cells=(1, 2), enumerated=1500, strings=10),
         Scale.LAPTOP: ExactMemory(seeds=6, enumerated=4000, strings=150),
         Scale.PAPER: ExactMemory(seeds=8, values=(2, 3, 4), enumerated=8000, strings=200),
     },

@@ -329,7 +329,7 @@ STUDY = Study(
     name="exact_prompts",
     question="Do a soft prompt and a linear head compute the task where no linear head does alone?",
     settings={
-        Scale.SMOKE: ExactPrompts(seeds=2, narrow=(4,), wide=(6, 12), vocab=4, strings=20),
+        Scale.SMOKE: ExactPrompts(seeds=1, narrow=(4,), wide=(6, 12), vocab=4, strings=20),
         Scale.LAPTOP: ExactPrompts(seeds=5, strings=300),
         Scale.PAPER: ExactPrompts(seeds=15, wide=(12, 20, 30, 40)),
     },
