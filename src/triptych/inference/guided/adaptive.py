@@ -334,7 +334,8 @@ def proposals(
     says = as_list("accepted", accepted, "True or False")
     if len(says) != len(p) or not all(isinstance(said, bool) for said in says):
         raise UserError(
-            f"accepted is {shown(accepted)}; it must be True or False for each of the {len(p)} probs"
+            f"accepted is {shown(accepted)}; it must be True or False for each of the {len(p)} "
+            "probs"
         )
     most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
     draws = as_limit("estimates", estimates, at_least=1)
