@@ -22,6 +22,7 @@ from triptych.training.translation import (
     Corruption,
     causal_losses,
     cross_entropy,
+    fit_lengths,
     fit_translator,
     fitting_steps,
     parallel_losses,
@@ -147,6 +148,35 @@ def test_the_causal_loss_is_the_log_probability_of_target_and_end() -> None:
     wanted = torch.tensor([7, 8, 9, END])
     expected = -log_probs[range(4), wanted].mean()
     torch.testing.assert_close(causal_losses(net, batch, smoothing=0.0).words, expected)
+
+
+# ------------------------------------------------------------------ lengths
+
+
+def test_lengths_are_fitted_on_the_encoder_as_it_stands() -> None:
+    """A linear predictor with zero weights begins at log(length); the rest of the network stays."""
+    net = EncoderDecoder(shape(causal=False), seed=3)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    pairs = corpus(60)
+    losses = fit_lengths(net, pairs, 0, epochs=200)
+    assert losses[0] == pytest.approx(math.log(net.shape.length), rel=1e-4)
+    assert losses[-1] < 0.7 * losses[0]
+    after = net.state_dict()
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    assert changed == {"length_head.weight"}
+    # the likeliest length is right more often than the most frequent one would be
+    batch = pairs.batch(0, TorchRng(0))
+    likely = net.likely_lengths(net.encode(batch.source, batch.source_lengths), 1)[:, 0]
+    counts = torch.bincount(batch.target_lengths)
+    assert (likely == batch.target_lengths).sum() > counts.max()
+
+
+def test_one_length_needs_no_predictor() -> None:
+    net = EncoderDecoder(shape(causal=False), seed=3)
+    before = net.length_head.weight.clone()
+    pairs = PairCorpus([[5, 6], [6]], [[7, 8], [8, 9]], tokens=4, widths=[4])
+    assert fit_lengths(net, pairs, 0) == []
+    assert torch.equal(net.length_head.weight, before)
 
 
 # ------------------------------------------------------------------ training

@@ -291,11 +291,14 @@ class EncoderDecoder(nn.Module):
             tuple(cross.split(cross.value, states) for cross in crosses),
         )
 
+    def mean_state(self, encoded: Encoded) -> Float[Tensor, "batch width"]:
+        """The mean of the encoder's states over the source tokens: what lengths are read off."""
+        weights = encoded.shown[:, :, None].to(encoded.states.dtype)
+        return (encoded.states * weights).sum(1) / weights.sum(1).clamp(min=1)
+
     def length_logits(self, encoded: Encoded) -> Float[Tensor, "batch lengths"]:
         """Scores of the target lengths 1, 2, ..., `length`."""
-        weights = encoded.shown[:, :, None].to(encoded.states.dtype)
-        pooled = (encoded.states * weights).sum(1) / weights.sum(1).clamp(min=1)
-        return self.length_head(pooled)
+        return self.length_head(self.mean_state(encoded))
 
     def likely_lengths(self, encoded: Encoded, count: int) -> Int[Tensor, "batch count"]:
         """The `count` most likely target lengths, the likeliest first."""

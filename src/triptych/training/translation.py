@@ -8,6 +8,8 @@ hypothesis: X^(0) is the target with most tokens replaced, and stage s reads wha
 [li, 4.2.2.2]. No gradient goes through the argmax. The authors' code sums the stages; the thesis
 averages them, and so does the default here.
 
+The predictor of lengths is fitted once more at the end, on the encoder as it stands.
+
 Training is counted in steps, and can be given seconds: then the number of steps is cut to what
 fits, and the learning rate comes down to 0 at that number all the same.
 """
@@ -36,6 +38,7 @@ from triptych.core.validation import (
 )
 from triptych.models.encoder_decoder import EncoderDecoder
 from triptych.training.checkpoints import resume, save
+from triptych.training.classifier import train_classifier
 from triptych.training.corpus import PairBatch, PairCorpus
 from triptych.training.recorded import RecordedSteps
 from triptych.training.step import Descent, Recipe
@@ -46,6 +49,7 @@ FIRST_WORD = 5
 
 _CHUNK = 25  # steps between two looks at the clock
 _LOOKS = 8  # over which the speed is measured
+_LENGTHS_AT_ONCE = 400  # sentences of a step of the predictor of lengths
 
 
 @dataclass(frozen=True)
@@ -167,6 +171,7 @@ def fit_translator(
     *,
     corruption: Corruption | None = None,
     smoothing: float = 0.1,
+    refit_lengths: bool = True,
     seconds: float | None = None,
     recorded: bool = False,
     checkpoint: Path | None = None,
@@ -176,10 +181,11 @@ def fit_translator(
 ) -> TranslationHistory:
     """Train in place; the averaged weights are in place at the end, where the recipe has them.
 
-    A parallel decoder needs a `corruption`. `recorded` runs steps as CUDA graphs where there is a
-    GPU. With a `checkpoint` folder a run that was stopped goes on, on the same device to the same
-    weights; with `seconds` it depends on the clock which steps are done. `report(steps, loss)` is
-    called now and then. The batch size is the corpus's own, not the recipe's.
+    A parallel decoder needs a `corruption`; its predictor of lengths is fitted once more at the
+    end, with `refit_lengths`. `recorded` runs steps as CUDA graphs where there is a GPU. With a
+    `checkpoint` folder a run that was stopped goes on, on the same device to the same weights; with
+    `seconds` it depends on the clock which steps are done. `report(steps, loss)` is called now and
+    then. The batch size is the corpus's own, not the recipe's.
     """
     if net.shape.causal == (corruption is not None):
         raise UserError(
@@ -188,6 +194,7 @@ def fit_translator(
             else "a parallel decoder learns from corrupted targets; pass corruption=Corruption()"
         )
     smoothing = as_number("smoothing", smoothing, at_least=0, below=1)
+    refit_lengths = as_flag("refit_lengths", refit_lengths)
     parameters = [p for p in net.parameters() if p.requires_grad]
     device = net.device
     rng = rng if isinstance(rng, TorchRng) else TorchRng(rng, device)
@@ -257,12 +264,43 @@ def fit_translator(
         _save(checkpoint, descent, recipe, net, done, rng)
     if done >= planned:
         descent.use_average()
+        if corruption is not None and refit_lengths:
+            fit_lengths(net, corpus, TorchRng(rng.seed + 1, device))
     net.eval()
     history.losses, history.steps = descent.losses, done
     history.seconds = time.perf_counter() - began
     history.why_not = steps.failed if recorded else "not asked for, or no GPU"
     history.recorded = recorded and steps.failed is None
     return history
+
+
+def fit_lengths(
+    net: EncoderDecoder, corpus: PairCorpus, rng: TorchRng | int, *, epochs: int = 15
+) -> list[float]:
+    """Fit the predictor of lengths anew, on the encoder as it stands; the loss of every step.
+
+    Trained together with the encoder for many epochs, it learns the lengths of its training
+    sentences by heart, and the likely lengths of others are wrong.
+    """
+    epochs = as_size("epochs", epochs)
+    rng = rng if isinstance(rng, TorchRng) else TorchRng(rng, net.device)
+    states, lengths = list[Tensor](), list[Tensor]()
+    net.eval()
+    with torch.no_grad():
+        for group, size in zip(corpus.groups, corpus.sizes, strict=True):
+            for rows in torch.arange(len(group.source), device=net.device).split(size):
+                batch = PairBatch(*(part[rows].long() for part in group))
+                states.append(net.mean_state(net.encode(batch.source, batch.source_lengths)))
+                lengths.append(batch.target_lengths - 1)
+    features, wanted = torch.cat(states), torch.cat(lengths)
+    if wanted.min() == wanted.max():  # one length: nothing to tell apart
+        return []
+    weight = net.length_head.weight
+    with torch.no_grad():
+        weight.zero_()
+    steps = epochs * max(1, len(wanted) // _LENGTHS_AT_ONCE)
+    recipe = Recipe(steps, batch=_LENGTHS_AT_ONCE, learning_rate=3e-3, weight_decay=0.01)
+    return train_classifier(lambda rows: features[rows] @ weight.T, wanted, [weight], recipe, rng)
 
 
 def fitting_steps(looks: Sequence[tuple[int, float]], seconds: float) -> int:
