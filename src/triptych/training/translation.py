@@ -295,7 +295,7 @@ def fit_lengths(
     features, wanted = torch.cat(states), torch.cat(lengths)
     if wanted.min() == wanted.max():  # one length: nothing to tell apart
         return []
-    weight = net.length_head.weight
+    weight = next(net.length_head.parameters())  # it has no bias
     with torch.no_grad():
         weight.zero_()
     steps = epochs * max(1, len(wanted) // _LENGTHS_AT_ONCE)
