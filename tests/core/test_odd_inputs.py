@@ -215,8 +215,8 @@ REPETITIONS = (
 # Where nan is given on purpose, for what is not known, and comes back.
 UNKNOWN = tuple(f"core.estimates.Estimate.{name}" for name in ("value", "low", "high"))
 
-# call.parameter that takes every value of ODD, and of others, as a length of 7 for a model of
-# length 2, is refused by a sentence about something else
+# call.parameter that is right for every value of ODD, but refuses some ordinary ones, as a length
+# of 7 for a model of length 2, with a sentence about something else
 KNOWN = set((REPOSITORY / "tests" / "support" / "odd_known.txt").read_text().split())
 
 

@@ -171,6 +171,24 @@ def test_lengths_are_fitted_on_the_encoder_as_it_stands() -> None:
     assert (likely == batch.target_lengths).sum() > counts.max()
 
 
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_training_ends_with_a_fit_of_the_lengths() -> None:
+    nets = [EncoderDecoder(shape(causal=False), seed=0) for _ in range(2)]
+    for net, refit in zip(nets, (True, False), strict=True):
+        fit_translator(net, corpus(), recipe(4), 0, corruption=Corruption(), refit_lengths=refit)
+    with_it, without = (net.state_dict() for net in nets)
+    differ = {name for name in with_it if not torch.equal(with_it[name], without[name])}
+    assert differ == {"length_head.weight"}
+
+
+def test_lengths_are_read_off_the_mean_of_the_source_s_states() -> None:
+    """Of two tokens and padding, the mean of two states; of one token, its state."""
+    net = EncoderDecoder(shape(causal=False), seed=3).eval()
+    encoded = net.encode(torch.tensor([[5, 6, 0], [7, 0, 0]]), torch.tensor([2, 1]))
+    wanted = torch.stack([(encoded.states[0, 0] + encoded.states[0, 1]) / 2, encoded.states[1, 0]])
+    torch.testing.assert_close(net.mean_state(encoded), wanted)
+
+
 def test_one_length_needs_no_predictor() -> None:
     net = EncoderDecoder(shape(causal=False), seed=3)
     before = net.length_head.weight.clone()

@@ -433,6 +433,14 @@ def test_evidence_of_other_settings_alone_is_judged_under_its_own_plan(shown, tm
     assert (line.headline.done, line.headline.planned) == (4, 4)
 
 
+def test_only_units_that_were_made_are_old(file, shown, monkeypatch):
+    later = dataclasses.replace(TOY, revision=2)
+    monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
+    changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
+    old = "the study's code was edited since 2 of these units were made"
+    assert shown().headline.notes == ("2 of 6 units", old)
+
+
 def test_evidence_of_an_earlier_revision_is_shown_with_its_age(file, shown, tmp_path, monkeypatch):
     """It is judged by today's judges; a run here does not count it as done."""
     later = dataclasses.replace(TOY, revision=2)

@@ -1,6 +1,6 @@
 """A replay of a guided generation: one HTML file that opens from disk.
 
-`page.html.jinja` is the page, `page.js` draws the tree of visited prefixes and plays the events,
+`page.html.jinja` is the page, `page.js` draws the tree of visited prefixes, `player.js` plays,
 `report.css` and `page.css` are its look; all of them end up inside the file, and so do the events:
 
     nodes    [parent, token] of every visited prefix in the order of the first visit; node 0 is the

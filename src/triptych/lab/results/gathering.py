@@ -275,7 +275,10 @@ def _records(
 ) -> list[UnitRecord]:
     labels = short_labels([(unit.parameters, unit.seed) for unit in units])
     old = made_before_an_edit(study, units, code) if study and code else []
-    edited, revision = {unit.key for unit in old}, study.revision if study else None
+    edited = {unit.key for unit in old}
+    if study:
+        made = [unit for unit in units if unit.status == "done"]
+        edited |= {unit.key for unit in made if unit.revision != study.revision}
     return [
         UnitRecord(
             label,
@@ -285,7 +288,7 @@ def _records(
             unit.error,
             evidence.device_name(unit),
             evidence.IMPORTED in unit.versions,
-            unit.key in edited or (revision or unit.revision) != unit.revision,
+            unit.key in edited,
         )
         for label, unit in zip(labels, units, strict=True)
     ]
