@@ -8,7 +8,7 @@ from triptych.core.enumeration import exact_law, exact_transition_matrix
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
-from triptych.inference.guided import vgb
+from triptych.inference.guided import generation, vgb
 from triptych.inference.guided.generation import VerifierError
 from triptych.inference.guided.transforms import nucleus, top_k
 from triptych.inference.guided.visited import VisitedTree
@@ -178,6 +178,31 @@ def test_a_vocabulary_of_fifty_thousand():
     assert max(asked) <= 4 * 20
     assert result.info.cut_mass.max() == pytest.approx(1 - float(kept), abs=1e-9)
     assert result.tokens.max() < 20
+
+
+def test_children_are_asked_about_in_parts(monkeypatch):
+    """A verifier that reads a decoder has a copy of the row for every child: a few at once."""
+    held = []
+
+    class FromDecoder:
+        def decoder_log_value(self, decoder, rows):
+            held.append(len(rows))
+            tokens, lengths = decoder.tokens[rows], decoder.lengths[rows].tolist()
+            return torch.cat([Wavy().log_value(x[None, :t]) for x, t in zip(tokens, lengths)])
+
+    def found():
+        model = Table.random(vocab_size=5, length=4, seed=1)
+        options = {"length": 4, "steps": 60, "rng": 3}
+        return vgb.sample(RecomputingDecoder(model, 3), FromDecoder(), **options)
+
+    whole = found()
+    assert max(held) > 2
+    held.clear()
+    monkeypatch.setattr(generation, "CHILDREN", 2)
+    parts = found()
+    assert max(held) == 2
+    assert torch.equal(parts.tokens, whole.tokens)
+    assert torch.equal(parts.costs.verifier_calls, whole.costs.verifier_calls)
 
 
 def test_uncut_models_say_so():

@@ -50,6 +50,7 @@ from triptych.inference.guided.result import VerifierError as VerifierError
 from triptych.inference.guided.transforms import Transform, of_laws
 
 _ROOM = 1e-9  # a probability may be above 1 by rounding
+CHILDREN = 1024  # prefixes with one more token that a decoder holds at once
 
 
 class Generation:
@@ -277,14 +278,20 @@ class Generation:
         """log V of each row's prefix with one more token, which is not put there."""
         if len(rows) == 0:
             return torch.zeros(0, dtype=torch.float64, device=rows.device)
-        if isinstance(self.verifier, DecoderValue):
-            below = self.decoder.fork(rows)
-            below.append(tokens)
-            return self._ask(below, torch.arange(len(rows), device=rows.device), self.owner[rows])
+        if isinstance(self.verifier, DecoderValue):  # a copy of the cache for every child
+            parts = zip(rows.split(CHILDREN), tokens.split(CHILDREN), strict=True)
+            return torch.cat([self._ask_children(*part) for part in parts])
         lengths = self.decoder.lengths[rows]
         table = torch.nn.functional.pad(self.decoder.tokens[rows], (0, 1), value=-1)
         table = table.scatter(1, lengths[:, None], tokens[:, None])
         return self._ask_tokens(table, lengths + 1, self.owner[rows])
+
+    def _ask_children(
+        self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]
+    ) -> Float[Tensor, " pairs"]:
+        below = self.decoder.fork(rows)
+        below.append(tokens)
+        return self._ask(below, torch.arange(len(rows), device=rows.device), self.owner[rows])
 
     def _ask(
         self, decoder: Decoder, rows: Int[Tensor, " rows"], owner: Int[Tensor, " rows"]

@@ -156,15 +156,19 @@ def _nucleus(rows: Float[Tensor, "rows vocab"], p: float) -> Float[Tensor, "rows
 def _small_nucleus(rows: Float[Tensor, "rows vocab"], p: float) -> Float[Tensor, "rows vocab"]:
     """The same for large vocabularies, of which a nucleus is a small part: few passes over them.
 
-    Rows whose nucleus is not small, or ends among tokens that are equally likely, are sorted.
+    Rows whose nucleus is not small, or ends among more equally likely tokens than were ranked, are
+    sorted.
     """
     ranked, tokens = rows.topk(_RANKED)
     count, least = _crossing(ranked, p)
-    kept = torch.arange(_RANKED, device=rows.device) < count[:, None]
+    above, equal = ranked > least[:, None], ranked == least[:, None]
+    # Networks in half precision give many tokens the same probability: the smaller ids are kept.
+    ids = tokens.masked_fill(~equal, rows.shape[-1]).sort(-1).values
+    last = ids.gather(-1, (count - above.sum(-1) - 1)[:, None])
+    kept = above | (equal & (tokens <= last))
     law = ranked.masked_fill(~kept, -torch.inf).log_softmax(-1)
     answer = torch.full_like(rows, -torch.inf).scatter_(-1, tokens, law)
-    after = ranked.gather(-1, count.clamp(max=_RANKED - 1)[:, None])[:, 0]
-    others = torch.nonzero((count == _RANKED) | (after == least))[:, 0]
+    others = torch.nonzero(ranked[:, -1] == least)[:, 0]
     if len(others):
         answer[others] = _nucleus(rows[others], p)
     return answer

@@ -288,25 +288,28 @@ class _SlotCache:
         from transformers.cache_utils import Cache, CacheLayerMixin
 
         CacheLayerMixin.register(_SlotLayer)  # it cannot be a subclass: the import is optional
-        self.batch, self.room = batch, 0
-        self.block: _Block | None = None
-        self.layers = [_SlotLayer(self) for _ in range(layers)]
+        self.shared = _Shared(batch)
+        self.layers = [_SlotLayer(self.shared) for _ in range(layers)]
         self.cache: Any = Cache(layers=self.layers)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def room(self) -> int:
+        return self.shared.room
 
     def prepare(self, block: _Block, room: int) -> None:
         """The next pass writes this block."""
-        self.block = block
-        if room > self.room:
+        self.shared.block, more = block, room - self.room
+        if more > 0:
             for layer in self.layers:
-                layer.tensors = [F.pad(part, (0, 0, 0, room - self.room)) for part in layer.tensors]
-            self.room = room
+                layer.tensors = [F.pad(part, (0, 0, 0, more)) for part in layer.tensors]
+            self.shared.room = room
 
     def select(self, rows: Int[Tensor, " copies"], upto: int) -> "_SlotCache":
         """A copy of some rows, with as many slots as they need."""
         copy = _SlotCache(len(self.layers), len(rows))
-        copy.room = min(upto + _ROOM, self.room)
+        room = copy.shared.room = min(upto + _ROOM, self.room)
         for old, new in zip(self.layers, copy.layers, strict=True):
-            new.tensors = [part[:, :, : copy.room].index_select(0, rows) for part in old.tensors]
+            new.tensors = [part[:, :, :room].index_select(0, rows) for part in old.tensors]
         return copy
 
     def copy(self, source: Int[Tensor, " rows"], target: Int[Tensor, " rows"], upto: int) -> None:
@@ -314,6 +317,15 @@ class _SlotCache:
             for part in layer.tensors:
                 begun = part[:, :, :upto]
                 begun.index_copy_(0, target, begun.index_select(0, source))
+
+
+class _Shared:
+    """What all layers need to know. Layers do not point at the cache itself: in a circle, gigabytes
+    of keys and values would wait for the garbage collector."""
+
+    def __init__(self, batch: int) -> None:
+        self.batch, self.room = batch, 0
+        self.block: _Block | None = None
 
 
 class _SlotLayer:
@@ -324,18 +336,18 @@ class _SlotLayer:
     is_croppable = False
     is_initialized = True
 
-    def __init__(self, owner: _SlotCache) -> None:
-        self.owner = owner
+    def __init__(self, shared: _Shared) -> None:
+        self.shared = shared
         self.tensors: list[Tensor] = []  # keys and values, [batch, heads, slots, head_width]
 
     def update(self, key_states: Tensor, value_states: Tensor, *_: Any, **__: Any) -> Any:
         """Write the new keys and values into their slots, and give the rows' slots so far."""
-        block = self.owner.block
+        block = self.shared.block
         assert block is not None
         given = (key_states, value_states)
         if not self.tensors:  # zeros and not whatever stands in memory: 0 times nan would be nan
             self.tensors = [
-                part.new_zeros((self.owner.batch, part.shape[1], self.owner.room, part.shape[3]))
+                part.new_zeros((self.shared.batch, part.shape[1], self.shared.room, part.shape[3]))
                 for part in given
             ]
         return tuple(
@@ -343,7 +355,7 @@ class _SlotLayer:
         )
 
     def get_seq_length(self) -> int:
-        block = self.owner.block
+        block = self.shared.block
         return 0 if block is None else block.upto - block.slots.shape[1]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:

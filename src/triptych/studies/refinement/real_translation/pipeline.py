@@ -402,35 +402,37 @@ class Pipeline:
 
 
 def latencies(
-    net: EncoderDecoder,
+    systems: Sequence[tuple[EncoderDecoder, Refinement | int]],
     sources: Tokens,
-    how: Refinement | int,
     seed: int,
     *,
     warm_up: int = 10,
-    limit: float = 60.0,
-) -> Found:
-    """Seconds and passes of one sentence at a time, for at most `limit` seconds.
+    limit: float = 240.0,
+) -> list[Found]:
+    """Seconds and passes of one sentence at a time, for at most `limit` seconds in all.
 
-    `how` is a refinement or a number of beams.
+    A system is a network with a refinement or a number of beams. All systems translate a sentence
+    before the next one comes, so that a machine that is busy for a while slows all of them.
     """
-    rng, seconds, passes = TorchRng(seed, net.device), [], []
+    rngs = [TorchRng(seed, net.device) for net, _ in systems]
+    seconds, passes = ([list[float]() for _ in systems] for _ in range(2))
     first = [*sources[:warm_up]]
     until = time.perf_counter() + limit
     for number, source in enumerate([*first, *sources]):
-        _wait(net)
-        began = time.perf_counter()
-        if isinstance(how, Refinement):
-            found = refined_translations(net, [source], how, rng)
-        else:
-            found = search(net, [source], beams=how)
-        _wait(net)
-        if number >= len(first):
-            seconds.append(time.perf_counter() - began)
-            passes.append(found.passes[0])
-        if time.perf_counter() > until and seconds:
+        for place, ((net, how), rng) in enumerate(zip(systems, rngs, strict=True)):
+            _wait(net)
+            began = time.perf_counter()
+            if isinstance(how, Refinement):
+                found = refined_translations(net, [source], how, rng)
+            else:
+                found = search(net, [source], beams=how)
+            _wait(net)
+            if number >= len(first):
+                seconds[place].append(time.perf_counter() - began)
+                passes[place].append(found.passes[0])
+        if time.perf_counter() > until and number >= len(first):
             break
-    return {"seconds": seconds, "passes": passes}
+    return [{"seconds": a, "passes": b} for a, b in zip(seconds, passes, strict=True)]
 
 
 def _wait(net: EncoderDecoder) -> None:

@@ -217,15 +217,17 @@ def _timed(work: Pipeline, unit: TranslatePairs, bench: Bench) -> Iterator[Found
         ("student", "beam 1", 1),
         ("student", "beam 5", 5),
     ]
-    for model, how, setting in systems:
-        found = latencies(work.nets[model], sources, setting, unit.seed)
+    found = latencies(
+        [(work.nets[model], setting) for model, _, setting in systems], sources, unit.seed
+    )
+    for (model, how, _), timed in zip(systems, found, strict=True):
         yield {
             "direction": unit.direction,
             "seed": unit.seed,
             "device": bench.device,
             "model": model,
             "how": how,
-            **found,
+            **timed,
         }
 
 
