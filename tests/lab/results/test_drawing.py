@@ -73,3 +73,16 @@ def test_places_with_names_have_words_and_room_for_them():
     assert tall.get_size_inches()[1] > short.get_size_inches()[1]
     with pytest.raises(ValueError, match="names for 1 places, and series 'a' stands at 0, 1"):
         Panel([series], "", "y", x_names=("b",))
+
+
+@pytest.mark.parametrize(("second", "apart"), [([3.0, 2.0], 6.0), ([2.5, 3.0], 0.0)])
+def test_marks_stand_side_by_side_only_where_they_share_a_place(second, apart):
+    """In points: a mark of a scatter plot stands at its own x."""
+    one = Series("one", "ours", [1.0, 2.0], [1.0, 1.0], line=False)
+    other = Series("other", "control", second, [1.0, 1.0], line=False)
+    canvas = draw_figure(Figure("f", "t", [Panel([one, other], "x", "y")]))
+    axes = canvas.axes[0]
+    drawn = {line.get_label(): line.get_transform().transform((2.0, 1.0))[0] for line in axes.lines}
+    assert (drawn["other"] - drawn["one"]) * 72 / canvas.dpi == pytest.approx(apart)
+    middle = axes.transData.transform((2.0, 1.0))[0]
+    assert drawn["one"] + drawn["other"] == pytest.approx(2 * middle)

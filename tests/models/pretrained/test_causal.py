@@ -3,8 +3,10 @@
 The oracle is the model itself without a cache, on one whole prefix at a time.
 """
 
+import gc
 import importlib.util
 import math
+import weakref
 
 import pytest
 import torch
@@ -17,6 +19,7 @@ from tokenizers.processors import TemplateProcessing
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, NetworkDecoder, NextToken
 from triptych.core.validation import UserError
+from triptych.inference.guided import ancestral
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import _block, attention_windows
 from triptych.models.pretrained.causal_loading import as_dtype
@@ -274,6 +277,23 @@ def test_tokens_that_were_rewritten_without_a_question_run_again():
     for answer, row in zip(decoder.next_log_probs(), rows_of(decoder), strict=True):
         assert (answer - plain(lm, row)).abs().max() < 1e-4
     assert decoder.slots_run == 5 + 4 + 3 + 3
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_keys_and_values_are_freed_with_their_decoder(guided):
+    """And do not wait for the garbage collector: on a GPU they are gigabytes."""
+    decoder = make_lm().decoder([[5, 6], [7]], layer=1)
+    decoder.next_log_probs()
+    parts = [weakref.ref(part) for layer in decoder._cache.layers for part in layer.tensors]
+    gc.disable()
+    try:
+        if guided:
+            ancestral.sample(decoder, length=20, rng=0)
+        decoder.fork([1, 0]).hidden_state()
+        del decoder
+        assert [part() for part in parts] == [None] * 4
+    finally:
+        gc.enable()
 
 
 def test_equal_prompts_run_once():

@@ -10,6 +10,7 @@ Intervals are bands around lines and bars through marks. All sizes are in points
 import math
 import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -161,7 +162,7 @@ def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
     low, high = _limits([v for s in panel.series for v in (*s.y, *s.low, *s.high)], panel.y_log)
     _scale(axes, panel, low, high)
     seen: dict[str, int] = {}
-    marks = [id(series) for series in panel.series if not series.line and series.kind != "truth"]
+    marks = _side_by_side(panel.series)
     for series in panel.series:
         index = seen.get(series.kind, 0)
         seen[series.kind] = index + 1
@@ -171,6 +172,13 @@ def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
     below += LINE * max((_count(name) - 1 for name in _wrapped(panel.x_names)), default=0)
     # a horizontal label over the axis reads without turning the head or the phone
     _place(drawing, axes, panel.title, panel.y_label, below=below, legend=legend)
+
+
+def _side_by_side(series: Sequence[Series]) -> list[int]:
+    """Ids of the series without a line that share places with others; else each stands at its x."""
+    marks = [each for each in series if not each.line and each.kind != "truth"]
+    places = Counter(x for each in marks for x in set(each.x))
+    return [id(each) for each in marks] if max(places.values(), default=0) > 1 else []
 
 
 def _series(

@@ -8,6 +8,12 @@ from triptych.studies.refinement.real_translation.rows import Attended, Row, Sco
 
 _STEPS = (1, 2, 4, 10)
 _SETS = ("test_2017_flickr", "test")  # what is drawn of a corpus: the set that decides, or its only
+_SYSTEMS = {
+    ("padir", "T=4"): "T = 4",
+    ("padir", "T=10"): "T = 10",
+    ("student", "beam 1"): "greedy",
+    ("student", "beam 5"): "5 beams",
+}
 _MEASURES = {
     "self_avg": "self-attention",
     "tv_avg": "total variation",
@@ -45,33 +51,41 @@ def quality_figure(rows: Rows[Row]) -> Figure:
 
 
 def latency_figure(rows: Rows[Row]) -> Figure:
-    """Milliseconds of one sentence by the number of decoder passes."""
+    """Milliseconds of one sentence, by system."""
     panels = []
     timed = rows.of(Timed)
     for device in dict.fromkeys(row.device for row in timed):
+        own = [row for row in timed if row.device == device]
+        systems = [how for how in _SYSTEMS if any((row.model, row.how) == how for row in own)]
         series = []
-        for model, how in dict.fromkeys((row.model, row.how) for row in timed):
-            own = [r for r in timed if (r.device, r.model, r.how) == (device, model, how)]
-            if own:
-                series.append(
-                    Series(
-                        f"{model} {how}",
-                        "ours" if model == "padir" else "control",
-                        [row.passes for row in own],
-                        [1000 * row.median for row in own],
-                        [1000 * row.median for row in own],
-                        [1000 * row.p99 for row in own],
-                        line=False,
-                    )
+        for data, direction in dict.fromkeys((row.data, row.direction) for row in own):
+            found = [row for row in own if (row.data, row.direction) == (data, direction)]
+            series.append(
+                Series(
+                    f"{data}, {direction}",
+                    "ours",
+                    [systems.index((row.model, row.how)) for row in found],
+                    [1000 * row.median for row in found],
+                    [1000 * row.median for row in found],
+                    [1000 * row.p99 for row in found],
+                    line=False,
                 )
-        panels.append(Panel(series, "decoder passes, mean", "milliseconds", device))
+            )
+        names = [f"{_SYSTEMS[how]}, {_passes(own, how):.1f} passes" for how in systems]
+        panels.append(Panel(series, "", "milliseconds", device, x_names=names))
     return Figure(
         "translation_latency",
-        "Time for one sentence, by the passes of the decoder",
-        panels or [Panel([], "decoder passes, mean", "milliseconds")],
-        "One sentence at a time, without tokenisation. A mark is the median, its line goes up to "
-        "the 99th percentile; one mark for each corpus and direction.",
+        "Time for one sentence: refinement with T steps, and from left to right",
+        panels or [Panel([], "", "milliseconds")],
+        "One sentence at a time, without tokenisation, all systems in turn. A mark is the median, "
+        "its line goes up to the 99th percentile. Passes of the decoder are means over sentences; "
+        "of refinement, those that the chosen hypothesis took part in.",
     )
+
+
+def _passes(rows: Iterable[Timed], system: tuple[str, str]) -> float:
+    found = [row.passes for row in rows if (row.model, row.how) == system]
+    return sum(found) / len(found)
 
 
 def attention_figure(rows: Rows[Row]) -> Figure:
