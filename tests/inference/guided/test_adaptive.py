@@ -88,12 +88,15 @@ def test_odd_steps_are_answered_by_a_sentence():
         adaptive.proposals([0.5, 0.5], [True, 1])
 
 
+@pytest.mark.parametrize("page", [1, 2, 3, 256])
 @pytest.mark.parametrize(("tries", "estimates"), [(None, 1), (1, 1), (2, 1), (3, 2)])
 def test_the_program_draws_tokens_and_weights_with_the_law_of_a_step(
-    tries, estimates, unchecked_shapes
+    tries, estimates, page, monkeypatch, unchecked_shapes
 ):
-    """One particle, one token: (token, weight) of `sample`, enumerated, is that of `proposals`."""
-    probs = (0.4, 0.3, 0.2, 0.1)
+    """One particle, one token: (token, weight) of `sample`, enumerated, is that of `proposals`.
+    Also where a page of the vocabulary is drawn first."""
+    monkeypatch.setattr(adaptive, "_PAGE", page)
+    probs = (0.3, 0.1, 0.2, 0.4)
 
     def program(rng):
         decoder = RecomputingDecoder(Coins(*probs), 1)
@@ -174,7 +177,9 @@ def test_a_certain_verifier_never_loses_a_particle():
     assert plain.info.died.all()
 
 
-def test_a_row_draws_alike_alone_and_among_others():
+@pytest.mark.parametrize("page", [1, 256])
+def test_a_row_draws_alike_alone_and_among_others(page, monkeypatch):
+    monkeypatch.setattr(adaptive, "_PAGE", page)
     lm, prompts = Table.random(3, 5, seed=0), [[], [0, 1], [2], [2]]
 
     def run(numbers):
@@ -274,10 +279,15 @@ def test_the_last_try_has_the_mass_that_was_left():
     assert ledger_of(result) == [(2, 1, 0, 2)]
 
 
-def test_accepted_mass_that_is_tiny_keeps_its_digits():
-    """All but 1e-12 is refused; 1 - p(R) would have four digits left."""
+@pytest.mark.parametrize(
+    ("page", "draws"), [(256, (0, 1, 2)), (2, (0, 0, 0, 1, 1, 0)), (1, (0, 0, 1, 0, 2, 0))]
+)
+def test_accepted_mass_that_is_tiny_keeps_its_digits(page, draws, monkeypatch):
+    """All but 1e-12 is refused; 1 - p(R) would have four digits left. With pages, a draw of the
+    page comes before that of the token."""
+    monkeypatch.setattr(adaptive, "_PAGE", page)
     tiny = 1e-12
     lm = Coins(0.5, 0.5 - tiny, tiny / 2, tiny / 2)
     decoder = RecomputingDecoder(lm, 1)
-    result = adaptive.sample(decoder, Only(2, 3), length=1, n=1, tries=3, rng=FirstDraws(0, 1, 2))
+    result = adaptive.sample(decoder, Only(2, 3), length=1, n=1, tries=3, rng=FirstDraws(*draws))
     assert result.info.log_normaliser.exp().item() == pytest.approx(tiny, rel=1e-12)

@@ -187,8 +187,8 @@ def test_children_are_asked_about_in_parts(monkeypatch):
     class FromDecoder:
         def decoder_log_value(self, decoder, rows):
             held.append(len(rows))
-            tokens, lengths = decoder.tokens[rows], decoder.lengths[rows].tolist()
-            return torch.cat([Wavy().log_value(x[None, :t]) for x, t in zip(tokens, lengths)])
+            pairs = zip(decoder.tokens[rows], decoder.lengths[rows].tolist(), strict=True)
+            return torch.cat([Wavy().log_value(x[None, :t]) for x, t in pairs])
 
     def found():
         model = Table.random(vocab_size=5, length=4, seed=1)

@@ -2,13 +2,20 @@
 
 import json
 import math
+import time
 
 import pytest
+import torch
 from tests.support.tiny_text_model import tiny_lm
 
 from triptych.core.validation import UserError
 from triptych.guidance.guide import guide
-from triptych.lab.generating.completing import Chunk, Completer, complete_chunk
+from triptych.lab.generating.completing import (
+    Chunk,
+    Completer,
+    complete_chunk,
+    fitting_threads,
+)
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.settings import Settings
 from triptych.verifiers.text_rules.brackets import BracketPrefix
@@ -206,3 +213,22 @@ def test_a_chunk_as_data(settings):
     broken = json.dumps(made.as_json() | {"model": "/nowhere"})
     error = complete_chunk(chunk._replace(settings=broken)).error
     assert error.startswith("UserError: ")
+
+
+@pytest.mark.parametrize(("pause", "fitting"), [(0.1, 1), (0.0, 2)])
+def test_threads_that_wait_for_one_another_are_not_used(pause, fitting, unchecked_shapes):
+    """A pass with two threads that takes much longer than with one."""
+
+    class Waits:
+        device, length = torch.device("cpu"), 100
+
+        def next_token_log_probs(self, prefix):
+            time.sleep(0.03 + pause * (torch.get_num_threads() - 1))
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        assert fitting_threads(Waits()) == fitting
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)

@@ -39,6 +39,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -87,6 +88,7 @@ from triptych.inference.guided.transforms import Transform
 
 TRIES = 1000
 """Tokens that are tried for one place where no number is given."""
+_PAGE = 256  # tokens on a page; of a larger vocabulary a page is drawn, and then a token on it
 
 
 class Info(NamedTuple):
@@ -192,8 +194,13 @@ ALGORITHM = Algorithm(
 class _Step:
     """The next token of some particles: its search, its estimate, its weight.
 
+    A large vocabulary is cut into pages. A page is drawn first, and then a token on it: the law is
+    the same, and each of perhaps a thousand tries looks at few numbers.
+
     rows      the particles, as rows of `cloud`
-    left      log-probabilities of the tokens that a particle has not drawn; -inf for the others
+    left      log-probabilities of the tokens that a particle has not drawn, by page; -inf for the
+              others, and beyond the last token
+    pages     log-probability of each page: of the tokens on it that are left
     token     what was accepted, -1 for nothing so far
     tried     tokens drawn in the search
     log_mass  log w of the module's docstring
@@ -207,10 +214,13 @@ class _Step:
         laws: Float[Tensor, "rows vocab"],
     ) -> None:
         self.cloud, self.rows = cloud, rows
-        self.left = laws.double().log_softmax(-1)
+        left, page = laws.double().log_softmax(-1), min(_PAGE, laws.shape[-1])
+        left = F.pad(left, (0, -left.shape[1] % page), value=-torch.inf)
+        self.left = left.unflatten(1, (-1, page))
+        self.pages = self.left.logsumexp(-1)
         self.token, self.refused = torch.full_like(rows, -1), torch.zeros_like(rows)
         self.tried = torch.zeros_like(rows)
-        self.log_mass = torch.full_like(self.left[:, 0], -torch.inf)
+        self.log_mass = torch.full_like(self.pages[:, 0], -torch.inf)
         self.log_value, self.log_prob = self.log_mass.clone(), self.log_mass.clone()
         tokens = cloud.decoder.tokens[rows]
         texts = torch.cat([cloud.owner[rows, None], cloud.decoder.lengths[rows, None], tokens], 1)
@@ -280,7 +290,7 @@ class _Step:
         if len(active):
             going = self.cloud.within_budget(self.rows[active])
             active = active[torch.isin(self.rows[active], going)]
-        log_left = self.left[active].logsumexp(-1)
+        log_left = self.pages[active].logsumexp(-1)
         some = log_left > -torch.inf
         return active[some], log_left[some]
 
@@ -288,10 +298,15 @@ class _Step:
         self, active: Int[Tensor, " active"], log_left: Float[Tensor, " active"]
     ) -> tuple[Int[Tensor, " active"], Float[Tensor, " active"], Float[Tensor, " active"]]:
         """A token that was not drawn before, its log p, and its log V."""
-        laws = self.left[active] - log_left[:, None]
-        drawn = self.cloud.choose(laws, self.rows[active])
-        log_probs = self.left[active, drawn]
-        self.left[active, drawn] = -torch.inf
+        rows, page = self.rows[active], torch.zeros_like(active)
+        if self.pages.shape[1] > 1:
+            page = self.cloud.choose(self.pages[active] - log_left[:, None], rows)
+        left = self.left[active, page]
+        place = self.cloud.choose(left - self.pages[active, page, None], rows)
+        log_probs = self.left[active, page, place]
+        self.left[active, page, place] = -torch.inf
+        self.pages[active, page] = self.left[active, page].logsumexp(-1)
+        drawn = page * self.left.shape[2] + place
         return drawn, log_probs, self._ask(active, drawn)
 
     def _ask(

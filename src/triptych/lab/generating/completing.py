@@ -56,6 +56,7 @@ def complete_chunk(chunk: Chunk) -> Ended:
         if chunk.threads is not None:
             torch.set_num_threads(chunk.threads)
         completer = _completer(chunk.settings, chunk.device)
+        torch.set_num_threads(completer.threads)
         rows = completer.complete([Prompt(*each) for each in chunk.prompts], trace=chunk.trace)
     except Exception as error:
         words = " ".join(str(error).split()) or "no message"
@@ -91,8 +92,38 @@ def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
         raise UserError(str(error)) from error
 
 
+_MUCH_SLOWER = 2.0
+
+
+def fitting_threads(model: PretrainedCausalLM) -> int:
+    """Threads of torch for this model: as many as now, or one where that is much faster.
+
+    On a machine that is busy with other work, threads wait for the one that has no core. A pass of
+    a small model then takes many times as long as with one thread.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1 or model.device.type != "cpu":
+        return threads
+
+    def seconds(number: int) -> float:
+        torch.set_num_threads(number)
+        began = time.perf_counter()
+        model.next_token_log_probs([[0] * min(8, model.length)])
+        return time.perf_counter() - began
+
+    try:
+        seconds(threads)  # the first pass of a process takes longer
+        several = min(seconds(threads) for _ in range(2))
+        return 1 if several > _MUCH_SLOWER * seconds(1) else threads
+    finally:
+        torch.set_num_threads(threads)
+
+
 class Completer:
-    """A model with a rule and settings, which completes chunks of prompts."""
+    """A model with a rule and settings, which completes chunks of prompts.
+
+    threads   of torch that suit the model on this machine
+    """
 
     def __init__(
         self, settings: Settings, device: str = "cpu", model: PretrainedCausalLM | None = None
@@ -104,6 +135,7 @@ class Completer:
             if self.rule is not None:
                 self.rule.check()
             self.model = model or load_model(settings, device)
+            self.threads = fitting_threads(self.model)
         except BaseException:
             self.close()
             raise
