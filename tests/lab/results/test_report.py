@@ -491,6 +491,13 @@ def test_a_remark_and_an_extension_are_said():
     assert f"What holds of {counted} published results" in page.text
 
 
+def test_a_glance_leaves_out_extensions_that_were_not_run(html: str):
+    """They are not counted, so an open mark would be one too many."""
+    glance = html[html.index('class="glance"') : html.index('class="news"')]
+    for entry in LEDGER:
+        assert (f'href="#{entry.id}"' in glance) == (not entry.extension)
+
+
 def test_own_claims_stand_apart():
     own = {"mine": judge_ledger([Entry("mine.claim", "direction", f"Mine {EVIL}", "")], [OWN])}
     page = Page(render([*RUNS, OWN], own=own))
