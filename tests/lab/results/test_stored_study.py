@@ -4,6 +4,7 @@ import pytest
 from matplotlib.figure import Figure as Canvas
 
 from triptych.core.validation import UserError
+from triptych.lab.results import evidence
 from triptych.lab.results.stored_study import stored_study
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.runner import run_study
@@ -38,11 +39,12 @@ def test_shipped_rows_where_nothing_was_run(tmp_path):
     assert not (tmp_path / "nothing").exists()
 
 
-def test_mistakes_are_one_sentence(folder):
+def test_mistakes_are_one_sentence(folder, monkeypatch):
     with pytest.raises(UserError, match=r"has no figure 'x' \(figures: head_margin\)"):
         stored_study("exact_heads", folder).figure("x")
     with pytest.raises(UserError, match="there is no study 'nothing'"):
         stored_study("nothing")
+    monkeypatch.setattr(evidence, "folder", lambda: None)
     with pytest.raises(UserError, match="has no rows of study vgb_errors at paper scale"):
         stored_study("vgb_errors", folder, scale="paper")
     with pytest.raises(UserError, match="no scale 'big': choose from paper, laptop, smoke"):
