@@ -5,11 +5,13 @@
     python tools/translate_on_gpu.py all --data DATA.npz --out FOLDER --seconds 670
     python tools/translate_on_gpu.py pipeline --data DATA.npz --out FOLDER --direction en-de
     python tools/translate_on_gpu.py latency --data DATA.npz --out FOLDER --direction en-de
+    python tools/translate_on_gpu.py speed --data DATA.npz --seconds 20
 
 `split` makes aligned files of a table (source, target, origin): for the corpus `software`, which
 needs `--corpus software` in `all`. `prepare` runs where the text is: it learns the vocabulary and
 writes the numbers. `all` starts the pipelines of both directions and two seeds side by side, then
 the latencies. Each writes a line of JSON after every phase, so nothing is lost when the machine is.
+`speed` trains for some seconds and says how long a step takes.
 """
 
 import argparse
@@ -39,6 +41,7 @@ from triptych.studies.refinement.real_translation.study import LARGER, RealTrans
 from triptych.studies.refinement.shared.files import read_lines
 from triptych.studies.refinement.shared.splitting import AlignedPair, split_by_origin
 from triptych.studies.refinement.shared.translating import Refinement
+from triptych.training.translation import Corruption
 
 DIRECTIONS = ("en-de", "de-en")
 PART = 15_000_000  # bytes of one part of the weights, which go back in parts
@@ -85,6 +88,7 @@ def pipeline(options: argparse.Namespace) -> None:
         plan,
         device=device,
         recorded=not options.eager,
+        compiled=options.compile,
         other=load(other)
         if (other := Path(options.data).with_name("other.npz")).exists()
         else None,
@@ -104,11 +108,11 @@ def pipeline(options: argparse.Namespace) -> None:
         try:
             try:
                 found = run()
-            except RuntimeError as error:
-                if not work.recorded:
+            except Exception as error:
+                if not (work.recorded or work.compiled):
                     raise
-                log(name, phase, "again without recording:", repr(error)[:500])
-                work.recorded = False
+                log(name, phase, "again, as it is written:", repr(error)[:500])
+                work.recorded = work.compiled = False
                 found = run()
         except Exception as error:
             log(name, phase, "FAILED", repr(error)[:500])
@@ -204,12 +208,41 @@ def probe(options: argparse.Namespace) -> None:
     plan = replace(plan, padir=(60, 60.0), teacher=(60, 60.0))
     work = Pipeline(Pairs(60, sides), "en", "de", 0, plan, device=options.device, recorded=True)
     causal = work._train("teacher", sources, sources, plan.teacher)[1]
-    from triptych.training.translation import Corruption
-
     parallel = work._train("padir", sources, sources, plan.padir, corruption=Corruption())[1]
     good = causal.recorded and parallel.recorded
     falls = parallel.losses[-1] < parallel.losses[0] and causal.losses[-1] < causal.losses[0]
     log("probe:", "recorded" if good and falls else "eager", causal.why_not, parallel.why_not)
+
+
+def speed(options: argparse.Namespace) -> None:
+    """Milliseconds of a step, at the end of some seconds of training."""
+    plan = replace(plan_of(options), padir=(100_000, options.seconds))
+    work = Pipeline(
+        load(Path(options.data)),
+        *options.direction.split("-"),
+        options.seed,
+        plan,
+        device=options.device,
+        recorded=not options.eager,
+        compiled=options.compile,
+    )
+    budget = (100_000, options.seconds)
+    for name, corruption in (("teacher", None), ("padir", Corruption())):
+        if name not in options.nets.split(","):
+            continue
+        clock: list[tuple[float, int]] = []
+
+        def look(steps: int, _: float, clock: list[tuple[float, int]] = clock) -> None:
+            clock.append((time.perf_counter(), steps))
+
+        history = work._train(
+            name, work.sources, work.targets, budget, corruption=corruption, report=look
+        )[1]
+        half = clock[len(clock) // 2]
+        each = 1000 * (clock[-1][0] - half[0]) / max(1, clock[-1][1] - half[1])
+        how = "compiled" if options.compile else "as written"
+        losses = f"loss {history.losses[0]:.2f} to {history.losses[-1]:.2f}"
+        log("speed:", name, how, f"{each:.2f} ms a step,", history.steps, "steps,", losses)
 
 
 def start_mps() -> dict[str, str]:
@@ -266,6 +299,8 @@ def everything(options: argparse.Namespace) -> None:
     shared_work += ["--ablation-needs", str(options.ablation_needs)]
     if mode == "eager":
         shared_work.append("--eager")
+    if options.compile:
+        shared_work.append("--compile")
     me = [sys.executable, __file__]
     work = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -280,7 +315,7 @@ def everything(options: argparse.Namespace) -> None:
             process.terminate()
     log(f"pipelines over after {time.time() - began:.0f} s")
     timing = []
-    for direction in options.directions.split(","):
+    for direction in options.directions.split(",") if options.limit > 0 else ():
         for device in dict.fromkeys((options.device, "cpu")):
             command = [*me, "latency", "--direction", direction]
             command += ["--seed", str(options.first_seed)]
@@ -353,7 +388,8 @@ def prepare(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
-        "what", choices=("all", "pipeline", "latency", "split", "prepare", "probe", "collect")
+        "what",
+        choices=("all", "pipeline", "latency", "split", "prepare", "probe", "speed", "collect"),
     )
     parser.add_argument("--data", default="device-data/multi30k.npz")
     parser.add_argument("--out", default="/tmp/translate")
@@ -369,11 +405,13 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plan", default="{}")
     parser.add_argument("--eager", action="store_true")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--nets", default="teacher,padir")
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--seconds", type=float, default=700.0)
     parser.add_argument("--deadline", type=float, default=float("inf"))
     parser.add_argument("--ablation-needs", type=float, default=46.0)
-    parser.add_argument("--limit", type=float, default=60.0)
+    parser.add_argument("--limit", type=float, default=60.0, help="seconds of latencies; 0: none")
     parser.add_argument("--threads", type=int, default=3)
     options = parser.parse_args()
     {
@@ -383,6 +421,7 @@ def main() -> None:
         "split": split,
         "prepare": prepare,
         "probe": probe,
+        "speed": speed,
         "collect": lambda given: collect(Path(given.out), given),
     }[options.what](options)
 

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -305,3 +306,20 @@ def test_corruption_belongs_to_a_parallel_decoder() -> None:
         )
     with pytest.raises(UserError, match="pass corruption"):
         fit_translator(EncoderDecoder(shape(causal=False), seed=0), corpus(), recipe(2), 0)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked_shapes")
+@pytest.mark.parametrize("causal", [True, False])
+def test_a_compiled_copy_learns_the_same(causal: bool) -> None:
+    """Without dropout, whose draws differ; the network that comes out is not compiled."""
+    runs = []
+    for compiled in (False, True):
+        net = EncoderDecoder(shape(causal=causal), seed=0)
+        how = replace(recipe(20), compile=compiled)
+        history = fit_translator(net, corpus(), how, 0, corruption=None if causal else Corruption())
+        assert all(layer._compiled_call_impl is None for layer in (*net.encoder, *net.decoder))
+        runs.append((history.losses, net))
+    assert runs[0][0] == pytest.approx(runs[1][0], rel=1e-4)
+    for a, b in zip(runs[0][1].parameters(), runs[1][1].parameters(), strict=True):
+        assert torch.allclose(a, b, atol=1e-3)

@@ -183,6 +183,22 @@ class _Heads(nn.Module):
         return scores.softmax(-1)
 
 
+class _Read(NamedTuple):
+    """What all layers of the decoder read in a pass.
+
+    positions   vectors of the positions that are written
+    seen        vectors of all that may be attended to, for the positional attention
+    allowed     which these are, for each row; None: all, or those before (`causal`)
+    source      True where a source token stands
+    """
+
+    positions: Float[Tensor, "t width"]
+    seen: Float[Tensor, "past width"]
+    allowed: Bool[Tensor, "#batch 1 #t past"] | None
+    source: Bool[Tensor, "batch 1 1 source"]
+    causal: bool
+
+
 class _EncoderLayer(nn.Module):
     def __init__(self, shape: PairShape) -> None:
         super().__init__()
@@ -209,6 +225,42 @@ class _DecoderLayer(nn.Module):
         self.position_norm = _norm(shape) if shape.positional_attention else None
         self.feedforward, self.feedforward_norm = _feedforward(shape), _norm(shape)
         self.drop = nn.Dropout(shape.dropout)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch t width"],
+        read: _Read,
+        source_key: Float[Tensor, "batch heads source head_width"],
+        source_value: Float[Tensor, "batch heads source head_width"],
+        cache: DecoderCache | None = None,
+        number: int = 0,
+        patterns: list[Tensor] | None = None,
+    ) -> Float[Tensor, "batch t width"]:
+        """Layer `number`; its two attention patterns are added to `patterns`, if given."""
+        own, normed = self.own, self.own_norm(x)
+        query, key, value = (own.split(w, normed) for w in (own.query, own.key, own.value))
+        if cache is not None:
+            key = cache.extend(cache.keys, number, key)
+            value = cache.extend(cache.values, number, value)
+        x = x + self.drop(own.mix(query, key, value, read.allowed, causal=read.causal))
+        if patterns is not None:
+            patterns.append(own.pattern(query, key, read.allowed))
+        if self.placed is not None:
+            assert self.placed_norm is not None
+            assert self.position_norm is not None
+            placed = self.placed
+            value = placed.split(placed.value, self.placed_norm(x))
+            if cache is not None:
+                value = cache.extend(cache.placed, number, value)
+            query = placed.split(placed.query, self.position_norm(read.positions)[None])
+            key = placed.split(placed.key, self.position_norm(read.seen)[None])
+            x = x + self.drop(placed.mix(query, key, value, read.allowed, causal=read.causal))
+        cross = self.cross
+        query = cross.split(cross.query, self.cross_norm(x))
+        x = x + self.drop(cross.mix(query, source_key, source_value, read.source))
+        if patterns is not None:
+            patterns.append(cross.pattern(query, source_key, read.source))
+        return x + self.drop(self.feedforward(self.feedforward_norm(x)))
 
 
 class EncoderDecoder(nn.Module):
@@ -269,6 +321,14 @@ class EncoderDecoder(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.embedding.weight.device
+
+    def compile_layers(self) -> None:
+        """Compile what a layer computes, once for all sizes of a batch; for training on a GPU.
+
+        The same function with other rounding and other draws of dropout.
+        """
+        for layer in (*self.encoder, *self.decoder):
+            layer.compile(dynamic=True)
 
     # ------------------------------------------------------------------ reading the source
 
@@ -361,38 +421,14 @@ class EncoderDecoder(nn.Module):
             allowed = (at < lengths[:, None])[:, None, None]
         elif not causal and (t > 1 or keep):
             allowed = (torch.arange(start + t, device=at.device) <= at[:, None])[None, None]
-        source = encoded.shown[:, None, None]
-        # The positions of everything that may be attended to, for the positional attention.
         seen = positions if start == 0 else self.target_position.weight[: start + t]
+        read = _Read(positions, seen, allowed, encoded.shown[:, None, None], causal)
         x = self.drop(self.scale * (self.embedding(tokens) + positions))
         patterns: list[Tensor] = []
-        for number, layer in enumerate(self._layers()):
-            own, read = layer.own, layer.own_norm(x)
-            query, key, value = (own.split(w, read) for w in (own.query, own.key, own.value))
-            if cache is not None:
-                key = cache.extend(cache.keys, number, key)
-                value = cache.extend(cache.values, number, value)
-            x = x + layer.drop(own.mix(query, key, value, allowed, causal=causal))
-            if keep and number == shape.layers - 1:
-                patterns.append(own.pattern(query, key, allowed))
-            if layer.placed is not None:
-                assert layer.placed_norm is not None
-                assert layer.position_norm is not None
-                placed = layer.placed
-                value = placed.split(placed.value, layer.placed_norm(x))
-                if cache is not None:
-                    value = cache.extend(cache.placed, number, value)
-                query = placed.split(placed.query, layer.position_norm(positions)[None])
-                key = placed.split(placed.key, layer.position_norm(seen)[None])
-                x = x + layer.drop(placed.mix(query, key, value, allowed, causal=causal))
-            cross = layer.cross
-            query = cross.split(cross.query, layer.cross_norm(x))
-            x = x + layer.drop(
-                cross.mix(query, encoded.keys[number], encoded.values[number], source)
-            )
-            if keep and number == shape.layers - 1:
-                patterns.append(cross.pattern(query, encoded.keys[number], source))
-            x = x + layer.drop(layer.feedforward(layer.feedforward_norm(x)))
+        for number, layer in enumerate(self.decoder):
+            kept = patterns if keep and number == shape.layers - 1 else None
+            key, value = encoded.keys[number], encoded.values[number]
+            x = layer(x, read, key, value, cache, number, kept)
         if cache is not None:
             cache.used += t
         return x, patterns

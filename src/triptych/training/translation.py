@@ -107,6 +107,10 @@ class TranslationHistory:
     why_not: str | None = None
 
 
+Score = Callable[[Tensor, Tensor, float], Tensor]
+"""Logits, wanted tokens and smoothing to a loss, as in `cross_entropy`."""
+
+
 class Losses(NamedTuple):
     """words: of the target's tokens, all stages. length: of the length predictor."""
 
@@ -114,14 +118,16 @@ class Losses(NamedTuple):
     length: Float[Tensor, ""]
 
 
-def causal_losses(net: EncoderDecoder, batch: PairBatch, *, smoothing: float) -> Losses:
+def causal_losses(
+    net: EncoderDecoder, batch: PairBatch, *, smoothing: float, score: Score | None = None
+) -> Losses:
     """Every target token from those before it, and the end token at the end."""
     encoded = net.encode(batch.source, batch.source_lengths)
     start = torch.full_like(batch.target[:, :1], START)
     wanted = F.pad(batch.target, (0, 1), value=PAD)
     wanted = wanted.scatter(1, batch.target_lengths[:, None], END)
     logits = net.decode(torch.cat([start, batch.target], 1), encoded)
-    words = cross_entropy(logits, wanted, smoothing)
+    words = (score or cross_entropy)(logits, wanted, smoothing)
     return Losses(words, torch.zeros_like(words))
 
 
@@ -133,15 +139,19 @@ def parallel_losses(
     stages: int,
     sum_stages: bool,
     smoothing: float,
+    score: Score | None = None,
 ) -> Losses:
-    """Every target token from a hypothesis of the whole target, in stages."""
+    """Every target token from a hypothesis of the whole target, in stages.
+
+    score    `cross_entropy`, or a faster program of it
+    """
     encoded = net.encode(batch.source, batch.source_lengths)
     lengths = net.length_logits(encoded).float()
     length_loss = F.cross_entropy(lengths, batch.target_lengths - 1, label_smoothing=smoothing)
     total = length_loss.new_zeros(())
     for stage in range(stages):
         logits = net.decode(hypothesis, encoded, batch.target_lengths)
-        total = total + cross_entropy(logits, batch.target, smoothing)
+        total = total + (score or cross_entropy)(logits, batch.target, smoothing)
         if stage + 1 < stages:
             answer = logits.detach().argmax(-1)
             hypothesis = torch.where(batch.target == PAD, PAD, answer)
@@ -185,7 +195,8 @@ def fit_translator(
     end, with `refit_lengths`. `recorded` runs steps as CUDA graphs where there is a GPU. With a
     `checkpoint` folder a run that was stopped goes on, on the same device to the same weights; with
     `seconds` it depends on the clock which steps are done. `report(steps, loss)` is called now and
-    then. The batch size is the corpus's own, not the recipe's.
+    then. The batch size is the corpus's own, not the recipe's. A recipe with `compile` trains a
+    compiled copy: the same training with other rounding and draws of dropout.
     """
     if net.shape.causal == (corruption is not None):
         raise UserError(
@@ -201,14 +212,19 @@ def fit_translator(
     recorded = recorded and device.type == "cuda"
     # On a GPU the loss is computed by a copy in bfloat16: a third fewer kernels than autocast has.
     half = recipe.autocast == "bfloat16" and device.type == "cuda"
-    worker = copy.deepcopy(net).to(torch.bfloat16) if half else net
-    working = [p for p in worker.parameters() if p.requires_grad] if half else None
+    worker = copy.deepcopy(net) if half or recipe.compile else net
+    worker = worker.to(torch.bfloat16) if half else worker
+    working = [p for p in worker.parameters() if p.requires_grad] if worker is not net else None
+    score = cross_entropy
+    if recipe.compile:
+        worker.compile_layers()
+        score = torch.compile(cross_entropy, dynamic=True)
     descent = Descent(recipe, parameters, recorded=recorded, working=working)
     history, done = TranslationHistory(), 0
     if checkpoint is not None and (checkpoint / "state.json").exists():
         record = resume(checkpoint, descent, net, rng)
         done, descent.losses[:] = record["step"], record["losses"]
-        if half:
+        if worker is not net:
             worker.load_state_dict(net.state_dict())
     if recorded:
         torch.manual_seed(rng.seed)
@@ -216,7 +232,7 @@ def fit_translator(
     def loss(inputs: Sequence[Tensor]) -> Float[Tensor, ""]:
         batch = PairBatch(*inputs[:4])
         if corruption is None:
-            found = causal_losses(worker, batch, smoothing=smoothing)
+            found = causal_losses(worker, batch, smoothing=smoothing, score=score)
         else:
             found = parallel_losses(
                 worker,
@@ -225,6 +241,7 @@ def fit_translator(
                 stages=corruption.stages,
                 sum_stages=corruption.sum_stages,
                 smoothing=smoothing,
+                score=score,
             )
         return found.words + found.length
 

@@ -125,12 +125,14 @@ class Pipeline:
         *,
         device: torch.device | str = "cpu",
         recorded: bool = False,
+        compiled: bool = False,
         other: Pairs | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pairs, self.plan, self.seed = pairs, plan, seed
         self.other = other  # the same sentences in the pieces of another vocabulary
         self.device, self.recorded, self.say = torch.device(device), recorded, say
+        self.compiled = compiled
         self.source, self.target = source, target
         self.sources, self.targets = self._training_pairs()
         self.nets: dict[str, EncoderDecoder] = {}
@@ -316,6 +318,7 @@ class Pipeline:
         *,
         corruption: Corruption | None = None,
         positional: bool = True,
+        report: Callable[[int, float], None] | None = None,
     ) -> tuple[EncoderDecoder, TranslationHistory]:
         plan = self.plan
         shape = PairShape(
@@ -347,6 +350,7 @@ class Pipeline:
             clip=1.0,
             ema=0.998 if budget[0] >= 1000 else 0.9,
             autocast="bfloat16" if self.device.type == "cuda" else "none",
+            compile=self.compiled,
         )
         history = fit_translator(
             net,
@@ -356,6 +360,7 @@ class Pipeline:
             corruption=corruption,
             seconds=budget[1],
             recorded=self.recorded,
+            report=report,
         )
         self.say(
             f"{name}: {history.steps} steps in {history.seconds:.0f} s, "
