@@ -5,13 +5,13 @@
     python tools/translate_on_gpu.py all --data DATA.npz --out FOLDER --seconds 670
     python tools/translate_on_gpu.py pipeline --data DATA.npz --out FOLDER --direction en-de
     python tools/translate_on_gpu.py latency --data DATA.npz --out FOLDER --direction en-de
-    python tools/translate_on_gpu.py speed --data DATA.npz --seconds 20
+    python tools/translate_on_gpu.py speed --data DATA.npz
 
 `split` makes aligned files of a table (source, target, origin): for the corpus `software`, which
 needs `--corpus software` in `all`. `prepare` runs where the text is: it learns the vocabulary and
 writes the numbers. `all` starts the pipelines of both directions and two seeds side by side, then
 the latencies. Each writes a line of JSON after every phase, so nothing is lost when the machine is.
-`speed` trains for some seconds and says how long a step takes.
+`speed` says how long a step takes, each way; `all --choosing 60` takes the fastest of them.
 """
 
 import argparse
@@ -89,6 +89,7 @@ def pipeline(options: argparse.Namespace) -> None:
         device=device,
         recorded=not options.eager,
         compiled=options.compile,
+        attention=options.attention,
         other=load(other)
         if (other := Path(options.data).with_name("other.npz")).exists()
         else None,
@@ -214,35 +215,72 @@ def probe(options: argparse.Namespace) -> None:
     log("probe:", "recorded" if good and falls else "eager", causal.why_not, parallel.why_not)
 
 
+WAYS = ("plain", "math", "compiled", "compiled math")
+
+
 def speed(options: argparse.Namespace) -> None:
-    """Milliseconds of a step, at the end of some seconds of training."""
-    plan = replace(plan_of(options), padir=(100_000, options.seconds))
-    work = Pipeline(
-        load(Path(options.data)),
-        *options.direction.split("-"),
-        options.seed,
-        plan,
-        device=options.device,
-        recorded=not options.eager,
-        compiled=options.compile,
-    )
-    budget = (100_000, options.seconds)
-    for name, corruption in (("teacher", None), ("padir", Corruption())):
-        if name not in options.nets.split(","):
+    """Milliseconds of a recorded step of refinement, each way that it can be computed."""
+    plan = plan_of(options)
+    pairs = load(Path(options.data))
+    times: dict[str, float] = {}
+    for way in options.ways.split(","):
+        compiled, attention = "compiled" in way, "math" if "math" in way else "torch"
+        work = Pipeline(
+            pairs,
+            *options.direction.split("-"),
+            options.seed,
+            plan,
+            device=options.device,
+            recorded=True,
+            compiled=compiled,
+            attention=attention,
+        )
+        clock: dict[int, float] = {}
+
+        def look(steps: int, _: float, clock: dict[int, float] = clock) -> None:
+            clock[steps] = time.perf_counter()
+
+        began = time.perf_counter()
+        try:
+            _, history = work._train(
+                "speed",
+                work.sources,
+                work.targets,
+                (options.steps, 1e6),
+                corruption=Corruption(),
+                report=look,
+                refit_lengths=False,
+            )
+        except Exception as error:
+            log("speed:", way, "FAILED", repr(error)[:300])
             continue
-        clock: list[tuple[float, int]] = []
+        last, half = max(clock), min(clock, key=lambda each: abs(each - max(clock) / 2))
+        times[way] = 1000 * (clock[last] - clock[half]) / max(1, last - half)
+        why = "" if history.recorded else f"not recorded: {history.why_not}; "
+        log(
+            f"speed: {way}: {times[way]:.2f} ms a step, {why}loss {history.losses[0]:.2f} to "
+            f"{history.losses[-1]:.2f}, {time.perf_counter() - began:.0f} s with its beginning"
+        )
+    if times:
+        log("fastest:", min(times, key=lambda way: times[way]))
 
-        def look(steps: int, _: float, clock: list[tuple[float, int]] = clock) -> None:
-            clock.append((time.perf_counter(), steps))
 
-        history = work._train(
-            name, work.sources, work.targets, budget, corruption=corruption, report=look
-        )[1]
-        half = clock[len(clock) // 2]
-        each = 1000 * (clock[-1][0] - half[0]) / max(1, clock[-1][1] - half[1])
-        how = "compiled" if options.compile else "as written"
-        losses = f"loss {history.losses[0]:.2f} to {history.losses[-1]:.2f}"
-        log("speed:", name, how, f"{each:.2f} ms a step,", history.steps, "steps,", losses)
+def fastest(options: argparse.Namespace, environment: dict[str, str]) -> list[str]:
+    """The flags of the fastest way."""
+    command = [sys.executable, __file__, "speed", "--data", options.data]
+    command += ["--device", options.device, "--corpus", options.corpus]
+    try:
+        done = subprocess.run(
+            command, env=environment, stdout=subprocess.PIPE, text=True, timeout=options.choosing
+        )
+        said = done.stdout
+    except subprocess.TimeoutExpired as error:
+        said = error.stdout.decode() if error.stdout else ""
+    log(said.strip())
+    found = [line.split("speed: ")[1].split(": ") for line in said.splitlines() if " ms a" in line]
+    best = min(found, key=lambda each: float(each[1].split()[0]), default=["plain"])[0]
+    flags = ["--compile"] if "compiled" in best else []
+    return [*flags, "--attention", "math" if "math" in best else "torch"]
 
 
 def start_mps() -> dict[str, str]:
@@ -299,8 +337,11 @@ def everything(options: argparse.Namespace) -> None:
     shared_work += ["--ablation-needs", str(options.ablation_needs)]
     if mode == "eager":
         shared_work.append("--eager")
-    if options.compile:
-        shared_work.append("--compile")
+    if options.choosing:
+        shared_work += fastest(options, environment)
+    else:
+        shared_work += ["--compile"] if options.compile else []
+        shared_work += ["--attention", options.attention]
     me = [sys.executable, __file__]
     work = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -406,7 +447,10 @@ def main() -> None:
     parser.add_argument("--plan", default="{}")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--nets", default="teacher,padir")
+    parser.add_argument("--attention", choices=("torch", "math"), default="torch")
+    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--choosing", type=float, default=0.0, help="seconds to choose by `speed`")
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--seconds", type=float, default=700.0)
     parser.add_argument("--deadline", type=float, default=float("inf"))

@@ -14,11 +14,13 @@ text and scores are made elsewhere (`scoring`), where the packages for it are.
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
@@ -126,13 +128,14 @@ class Pipeline:
         device: torch.device | str = "cpu",
         recorded: bool = False,
         compiled: bool = False,
+        attention: Literal["torch", "math"] = "torch",
         other: Pairs | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pairs, self.plan, self.seed = pairs, plan, seed
         self.other = other  # the same sentences in the pieces of another vocabulary
         self.device, self.recorded, self.say = torch.device(device), recorded, say
-        self.compiled = compiled
+        self.compiled, self.attention_by = compiled, attention
         self.source, self.target = source, target
         self.sources, self.targets = self._training_pairs()
         self.nets: dict[str, EncoderDecoder] = {}
@@ -318,6 +321,7 @@ class Pipeline:
         *,
         corruption: Corruption | None = None,
         positional: bool = True,
+        refit_lengths: bool = True,
         report: Callable[[int, float], None] | None = None,
     ) -> tuple[EncoderDecoder, TranslationHistory]:
         plan = self.plan
@@ -352,16 +356,21 @@ class Pipeline:
             autocast="bfloat16" if self.device.type == "cuda" else "none",
             compile=self.compiled,
         )
-        history = fit_translator(
-            net,
-            corpus,
-            recipe,
-            self._rng(f"train {name}"),
-            corruption=corruption,
-            seconds=budget[1],
-            recorded=self.recorded,
-            report=report,
-        )
+        # The kernels that torch chooses are made for long sentences; those of "math" are plain
+        # products.
+        kernels = sdpa_kernel(SDPBackend.MATH) if self.attention_by == "math" else nullcontext()
+        with kernels:
+            history = fit_translator(
+                net,
+                corpus,
+                recipe,
+                self._rng(f"train {name}"),
+                corruption=corruption,
+                refit_lengths=refit_lengths,
+                seconds=budget[1],
+                recorded=self.recorded,
+                report=report,
+            )
         self.say(
             f"{name}: {history.steps} steps in {history.seconds:.0f} s, "
             f"recorded {history.recorded} ({history.why_not}), loss {history.losses[-1]:.3f}"
