@@ -61,6 +61,18 @@ def test_every_member_is_clipped_by_its_own_norm():
     assert descent.losses == [[9.0, 0.0625]]
 
 
+def test_an_average_without_the_initial_weights_by_hand() -> None:
+    """Weights 0.8 and 0.64 after two steps, ema ½: (¼ · 0.8 + ½ · 0.64) / ¾."""
+    x = nn.Parameter(torch.tensor([1.0]))
+    descent = Descent(sgd(ema=0.5), [x], unbiased=True)
+    for number in range(2):
+        descent.step(number, x.square().sum())
+    assert x.item() == pytest.approx(0.64)
+    with descent.averaged():
+        assert x.item() == pytest.approx((0.25 * 0.8 + 0.5 * 0.64) / 0.75)
+    assert x.item() == pytest.approx(0.64)
+
+
 def test_the_average_stands_in_for_a_while():
     """1 → 0.8 with ema ½: the average is ½ · 1 + ½ · 0.8 = 0.9."""
     x = parameter(1.0)

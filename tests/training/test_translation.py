@@ -257,6 +257,68 @@ def test_steps_that_fit_by_hand() -> None:
     assert fitting_steps([(0, 0.0), (25, 5.0), (50, 11.0)], 10.0) == 50
 
 
+def test_a_run_with_seconds_that_is_over_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command once more trains no further; with more seconds it goes on."""
+    monkeypatch.setattr(translation, "_CHUNK", 3)
+
+    def run(seconds: float) -> tuple[int, list[torch.Tensor]]:
+        net = EncoderDecoder(shape(causal=True), seed=0)
+        history = fit_translator(
+            net, corpus(), recipe(100_000), 0, seconds=seconds, checkpoint=tmp_path
+        )
+        return history.steps, [p.detach().clone() for p in net.parameters()]
+
+    steps, weights = run(0.001)
+    again, same = run(0.001)
+    assert steps == again == 3
+    assert all(torch.equal(a, b) for a, b in zip(weights, same, strict=True))
+    assert run(0.002)[0] == 6
+
+
+def test_a_checkpoint_does_not_change_the_rate_of_a_run_with_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 of 100 steps fit; a checkpoint after every step leaves their rates as they are."""
+    monkeypatch.setattr(translation, "_CHUNK", 4)
+    weights = []
+    for folder in (None, tmp_path):
+        monkeypatch.setattr(translation, "fitting_steps", lambda *_: 12)
+        net = EncoderDecoder(shape(causal=True), seed=0)
+        fit_translator(
+            net,
+            corpus(),
+            recipe(100),
+            0,
+            seconds=1e6,
+            checkpoint=folder,
+            checkpoint_every=1 if folder else 0,
+        )
+        weights.append([p.detach().clone() for p in net.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+def test_a_run_that_is_cut_short_raises_its_rate_in_a_tenth_of_its_steps() -> None:
+    cut = translation._cut(replace(recipe(1000), warmup=300), 100)
+    assert (cut.steps, cut.warmup) == (100, 10)
+    assert cut.rate_at(9) == 1.0
+    assert cut.rate_at(99) < 0.01
+    whole = translation._cut(replace(recipe(1000), warmup=300), 1000)
+    assert whole.warmup == 300
+
+
+def test_nothing_of_the_initial_weights_is_in_the_average() -> None:
+    """After one step of Adam a weight has moved by the rate; of an average that begins with the
+    initial weights it would be a thousandth of that."""
+    net = EncoderDecoder(shape(causal=True), seed=0)
+    how = replace(recipe(1), ema=0.999, warmup=0)
+    before = [p.detach().clone() for p in net.parameters()]
+    fit_translator(net, corpus(), how, 0)
+    moved = [(a - b).abs().max() for a, b in zip(before, net.parameters(), strict=True)]
+    assert max(moved) > 0.5 * how.learning_rate  # not a thousandth of a step
+
+
 def test_recorded_steps_are_plain_steps_on_a_cpu() -> None:
     nets = [EncoderDecoder(shape(causal=True), seed=0) for _ in range(2)]
     pairs, batches = corpus(), []
@@ -309,6 +371,7 @@ def test_corruption_belongs_to_a_parallel_decoder() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler
 @pytest.mark.usefixtures("unchecked_shapes")
 @pytest.mark.parametrize("causal", [True, False])
 def test_a_compiled_copy_learns_the_same(causal: bool) -> None:

@@ -160,6 +160,11 @@ class Descent:
     working
         A copy of the parameters in another precision, in which the loss is computed: gradients
         come from it and weights go back to it, all of them at once. None where there is no copy.
+    unbiased
+        The moving average starts at 0 and is divided by 1 - ema^n after n steps, so that nothing
+        of the initial weights is in it. Otherwise it starts at them, which matters in short runs.
+    noted
+        How many steps are done.
     """
 
     def __init__(
@@ -171,6 +176,7 @@ class Descent:
         recorded: bool = False,
         working: Sequence[nn.Parameter] | None = None,
         finite: bool = True,
+        unbiased: bool = False,
     ) -> None:
         self.recipe, self.parameters, self.members = recipe, list(parameters), members
         self.finite = finite
@@ -178,7 +184,10 @@ class Descent:
         self.optimiser = optimiser_for(recipe, self.parameters, recorded=recorded)
         self.average: list[Tensor] | None = None
         if recipe.ema:
-            self.average = [p.detach().clone() for p in self.parameters]
+            self.average = [
+                torch.zeros_like(p) if unbiased else p.detach().clone() for p in self.parameters
+            ]
+        self.unbiased, self.noted = unbiased, 0
         self.losses: list[Any] = []
         self._waiting: list[Tensor] = []
 
@@ -238,16 +247,23 @@ class Descent:
 
     def note(self, number: int, value: Float[Tensor, "*members"]) -> None:
         """Keep the loss of a step; many are asked for at once."""
+        self.noted += 1
         self._waiting.append(value)
         if len(self._waiting) == _LOSSES_AT_ONCE:
             self.settle(number + 1)
 
     def use_average(self) -> None:
-        """Put the averaged weights in place of the last ones, where an average is kept."""
-        if self.average is not None:
-            with torch.no_grad():
-                for parameter, mean in zip(self.parameters, self.average, strict=True):
-                    parameter.copy_(mean)
+        """Put the averaged weights in place of the last ones, where an average is kept.
+
+        Worked value: ema 0.5, weights 1 and then 3 after two steps. From 0 the average is 0.5 and
+        then 1.75, and 1.75 / (1 - 0.25) = 7/3: the weights 1 and 3 in the shares 1/3 and 2/3.
+        """
+        if self.average is None or (self.unbiased and self.noted == 0):
+            return
+        share = 1 - self.recipe.ema**self.noted if self.unbiased else 1.0
+        with torch.no_grad():
+            for parameter, mean in zip(self.parameters, self.average, strict=True):
+                parameter.copy_(mean / share if self.unbiased else mean)
 
     @contextmanager
     def averaged(self) -> Iterator[None]:

@@ -11,10 +11,11 @@ averages them, and so does the default here.
 The predictor of lengths is fitted once more at the end, on the encoder as it stands.
 
 Training is counted in steps, and can be given seconds: then the number of steps is cut to what
-fits, and the learning rate comes down to 0 at that number all the same.
+fits, and the learning rate rises in at most a tenth of them and comes down to 0 at that number.
 """
 
 import copy
+import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -219,15 +220,18 @@ def fit_translator(
     if recipe.compile:
         worker.compile_layers()
         score = torch.compile(cross_entropy, dynamic=True)
-    descent = Descent(recipe, parameters, recorded=recorded, working=working)
+    descent = Descent(recipe, parameters, recorded=recorded, working=working, unbiased=True)
     history, done = TranslationHistory(), 0
+    clock = _Clock(seconds, recipe.steps)
+    if recorded:
+        torch.manual_seed(rng.seed)
     if checkpoint is not None and (checkpoint / "state.json").exists():
         record = resume(checkpoint, descent, net, rng)
         done, descent.losses[:] = record["step"], record["losses"]
+        descent.noted = done
+        clock.resume(checkpoint, device)
         if worker is not net:
             worker.load_state_dict(net.state_dict())
-    if recorded:
-        torch.manual_seed(rng.seed)
 
     def loss(inputs: Sequence[Tensor]) -> Float[Tensor, ""]:
         batch = PairBatch(*inputs[:4])
@@ -254,9 +258,10 @@ def fit_translator(
 
     worker.train()
     steps = RecordedSteps(descent, loss)
-    began, planned = time.perf_counter(), recipe.steps
+    began, planned = time.perf_counter() - clock.spent, clock.planned
+    descent.recipe = _cut(recipe, planned)
     last = planned if stop_after is None else min(planned, stop_after)
-    looks = [(done, 0.0)]
+    looks = [(done, clock.spent)]
     while done < last:
         for step in range(done, min(done + _CHUNK, last)):
             inputs = inputs_at(step)
@@ -265,20 +270,22 @@ def fit_translator(
             steps.step(step, inputs)
             done = step + 1
             if checkpoint is not None and checkpoint_every and done % checkpoint_every == 0:
-                _save(checkpoint, descent, recipe, net, done, rng)
+                clock.spent, clock.planned = time.perf_counter() - began, planned
+                _save(checkpoint, descent, recipe, net, done, rng, clock)
         if seconds is not None:
             descent.settle(done)  # waits for the GPU, so that the clock tells the truth
             looks.append((done, time.perf_counter() - began))
             planned = min(recipe.steps, fitting_steps(looks, seconds))
             last = planned if stop_after is None else min(planned, stop_after)
             # The rate comes down to 0 at the last step that fits.
-            descent.recipe = replace(recipe, steps=max(planned, 1))
+            descent.recipe = _cut(recipe, planned)
         if report is not None:
             descent.settle(done)
             report(done, descent.losses[-1])
     descent.settle(done)
     if checkpoint is not None:
-        _save(checkpoint, descent, recipe, net, done, rng)
+        clock.spent, clock.planned = time.perf_counter() - began, planned
+        _save(checkpoint, descent, recipe, net, done, rng, clock)
     if done >= planned:
         descent.use_average()
         if corruption is not None and refit_lengths:
@@ -335,9 +342,54 @@ def fitting_steps(looks: Sequence[tuple[int, float]], seconds: float) -> int:
     return done + int(max(0.0, seconds - spent) / each) if each > 0 else done
 
 
+def _cut(recipe: Recipe, planned: int) -> Recipe:
+    """The recipe for so many steps: at most a tenth of them are spent on raising the rate."""
+    warmup = recipe.warmup if planned >= recipe.steps else min(recipe.warmup, planned // 10)
+    return replace(recipe, steps=max(planned, 1), warmup=warmup)
+
+
+@dataclass
+class _Clock:
+    """What a run that goes on has to know beside its weights.
+
+    budget     seconds that were asked for, or None
+    planned    steps that fit into them
+    spent      seconds so far
+    """
+
+    budget: float | None
+    planned: int
+    spent: float = 0.0
+
+    def save(self, folder: Path, device: torch.device) -> None:
+        state = torch.cuda.get_rng_state(device).tolist() if device.type == "cuda" else None
+        (folder / "clock.json").write_text(json.dumps(vars(self) | {"dropout": state}))
+
+    def resume(self, folder: Path, device: torch.device) -> None:
+        """Steps and seconds of before; with another budget the steps are planned anew."""
+        path = folder / "clock.json"
+        if not path.exists():
+            return
+        kept = json.loads(path.read_text())
+        self.spent = float(kept["spent"])
+        if kept["budget"] == self.budget:
+            self.planned = int(kept["planned"])
+        if kept["dropout"] is not None and device.type == "cuda":
+            torch.cuda.set_rng_state(torch.tensor(kept["dropout"], dtype=torch.uint8), device)
+
+
 def _save(
-    folder: Path, descent: Descent, recipe: Recipe, net: EncoderDecoder, done: int, rng: TorchRng
+    folder: Path,
+    descent: Descent,
+    recipe: Recipe,
+    net: EncoderDecoder,
+    done: int,
+    rng: TorchRng,
+    clock: _Clock,
 ) -> None:
+    """The recipe in the record is the one that was asked for, not the one cut to the seconds."""
     descent.settle(done)
-    descent.recipe = recipe
+    cut, descent.recipe = descent.recipe, recipe
     save(folder, descent, net, done, rng, [])
+    descent.recipe = cut
+    clock.save(folder, net.device)
