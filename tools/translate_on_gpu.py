@@ -98,7 +98,8 @@ def pipeline(options: argparse.Namespace) -> None:
     log(name, "pairs:", len(work.sources))
     about = {"plan": vars_of(plan), "device": describe(device), "torch": torch.__version__}
     head = {"phase": "begin", "direction": options.direction, "seed": options.seed}
-    write_line(folder / f"{name}.jsonl", head | about | {"pairs": len(work.sources)})
+    sizes = {"pairs": len(work.sources), "vocab_size": work.pairs.vocab_size}
+    write_line(folder / f"{name}.jsonl", head | about | sizes)
     for phase, run in work.phases():
         left = options.deadline - time.time()
         if left < 5 or (phase.startswith("ablation") and left < options.ablation_needs):
@@ -454,7 +455,7 @@ def main() -> None:
     parser.add_argument("--no-mps", action="store_true")
     parser.add_argument("--seconds", type=float, default=700.0)
     parser.add_argument("--deadline", type=float, default=float("inf"))
-    parser.add_argument("--ablation-needs", type=float, default=46.0)
+    parser.add_argument("--ablation-needs", type=float, default=75.0)
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of latencies; 0: none")
     parser.add_argument("--threads", type=int, default=3)
     options = parser.parse_args()

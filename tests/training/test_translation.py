@@ -1,6 +1,8 @@
 """Training of translators: batches, corruption, losses by hand, resuming, a toy language."""
 
 import math
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -370,19 +372,31 @@ def test_corruption_belongs_to_a_parallel_decoder() -> None:
         fit_translator(EncoderDecoder(shape(causal=False), seed=0), corpus(), recipe(2), 0)
 
 
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler
-@pytest.mark.usefixtures("unchecked_shapes")
-@pytest.mark.parametrize("causal", [True, False])
-def test_a_compiled_copy_learns_the_same(causal: bool) -> None:
-    """Without dropout, whose draws differ; the network that comes out is not compiled."""
+COMPILED = """
+from dataclasses import replace
+from tests.training.test_translation import *
+for causal in (True, False):
     runs = []
     for compiled in (False, True):
         net = EncoderDecoder(shape(causal=causal), seed=0)
         how = replace(recipe(20), compile=compiled)
-        history = fit_translator(net, corpus(), how, 0, corruption=None if causal else Corruption())
+        corruption = None if causal else Corruption()
+        history = fit_translator(net, corpus(), how, 0, corruption=corruption)
         assert all(layer._compiled_call_impl is None for layer in (*net.encoder, *net.decoder))
-        runs.append((history.losses, net))
+        runs.append((history.losses, list(net.parameters())))
     assert runs[0][0] == pytest.approx(runs[1][0], rel=1e-4)
-    for a, b in zip(runs[0][1].parameters(), runs[1][1].parameters(), strict=True):
-        assert torch.allclose(a, b, atol=1e-3)
+    assert all(torch.allclose(a, b, atol=1e-3) for a, b in zip(runs[0][1], runs[1][1]))
+"""
+
+
+@pytest.mark.slow
+def test_a_compiled_copy_learns_the_same() -> None:
+    """Without dropout, whose draws differ; the network that comes out is not compiled.
+
+    In a process of its own: torch's compiler warns, and does not read checked signatures.
+    """
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILED], cwd=root, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

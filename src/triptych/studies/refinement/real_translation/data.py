@@ -25,6 +25,8 @@ from triptych.studies.refinement.shared.files import find_folder, read_lines
 TOY = "toy"
 _TOY_SETS = ("val", "test_2016_flickr", "test_2017_flickr")
 TRANSLATIONS = "translations"
+SOFTWARE = "software"
+_LEARNED_FROM = 120_000  # sentences for a vocabulary of another kind of text
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,8 @@ class TextPairs:
 
     texts      by set and language: texts["train.en"]
     decode     numbers to text; `decode_other` for numbers of another vocabulary
+    other      the sentences in the pieces of that vocabulary: the one learned on software texts,
+               where these are here
     """
 
     texts: dict[str, list[str]]
@@ -40,6 +44,7 @@ class TextPairs:
     decode: Decode
     decode_other: Decode
     folder: Path | None = None
+    other: Pairs | None = None
 
 
 def load_pairs(data: str, languages: Sequence[str], vocabulary: int) -> TextPairs:
@@ -59,12 +64,47 @@ def load_pairs(data: str, languages: Sequence[str], vocabulary: int) -> TextPair
     kept = folder / TRANSLATIONS
     own = _vocabulary(kept / "vocabulary.json")
     other = _vocabulary(kept / "vocabulary-other.json")
+    if own is None and any(kept.glob("*.jsonl")):
+        raise UserError(
+            f"{kept} has translations and no vocabulary.json, without which nobody can read them; "
+            "put the file there that the translations were made with"
+        )
     if own is None:
         own = Vocabulary.learn(
             [t for side in languages for t in texts[f"train.{side}"]], vocabulary
         )
-    pairs = Pairs(own.size, {side: own.encode(text) for side, text in texts.items()})
-    return TextPairs(texts, pairs, own.decode, (other or own).decode, folder)
+        other = _of_software(data, languages, vocabulary)
+    return TextPairs(
+        texts,
+        _encoded(own, texts),
+        own.decode,
+        other.decode if other is not None else _unreadable,
+        folder,
+        None if other is None else _encoded(other, texts),
+    )
+
+
+def _encoded(vocabulary: Vocabulary, texts: dict[str, list[str]]) -> Pairs:
+    return Pairs(vocabulary.size, {side: vocabulary.encode(lines) for side, lines in texts.items()})
+
+
+def _of_software(data: str, languages: Sequence[str], size: int) -> Vocabulary | None:
+    """A vocabulary that is not the pairs' own: of software texts, where they are here."""
+    if Path(data).name == SOFTWARE:
+        return None
+    try:
+        folder = find_folder(SOFTWARE)
+        lines = [line for side in languages for line in read_lines(folder, f"train.{side}")]
+    except UserError:
+        return None
+    return Vocabulary.learn(lines[:: max(1, len(lines) // _LEARNED_FROM)], size)
+
+
+def _unreadable(_: Sequence[Sequence[int]]) -> list[str]:
+    raise UserError(
+        "there are translations in the pieces of another vocabulary and no vocabulary-other.json "
+        "to read them with"
+    )
 
 
 def sets_in(folder: Path, languages: Sequence[str]) -> list[str]:

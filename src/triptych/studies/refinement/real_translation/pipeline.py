@@ -75,7 +75,7 @@ class Plan:
     teacher: tuple[int, float] = (2500, 75.0)
     student: tuple[int, float] = (2000, 50.0)
     padir: tuple[int, float] = (6000, 190.0)
-    ablation: tuple[int, float] = (2000, 42.0)
+    ablation: tuple[int, float] = (1100, 240.0)
     ablations: tuple[str, ...] = ABLATIONS
     beams: int = 5
     lengths: int = 5
@@ -231,6 +231,7 @@ class Pipeline:
             "random": Refinement(stutter="random"),
             "kept_to_the_end": Refinement(stutter="keep", drop=False),
             "one_length": Refinement(lengths=1),
+            "by_sum": Refinement(by="sum"),
         }
         for name, how in kinds.items():
             for steps in (4, 10):
@@ -309,6 +310,7 @@ class Pipeline:
         return tuple(name for name in names if f"{name}.{self.source}" in self.pairs.sides)
 
     def _rng(self, purpose: str) -> TorchRng:
+        purpose = f"{self.source}-{self.target} {purpose}"
         number = sum(ord(letter) * 31**i for i, letter in enumerate(purpose)) % 1_000_003
         return TorchRng(self.seed * 1_000_003 + number, self.device)
 

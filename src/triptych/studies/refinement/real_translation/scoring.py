@@ -45,6 +45,11 @@ def repeated_words(output: str, reference: str) -> int:
     return sum((found - wanted).values())
 
 
+def equal_neighbours(tokens: Sequence[int]) -> int:
+    """Tokens that equal the one before them. Worked value: 5 5 5 7 7 has 3."""
+    return sum(a == b for a, b in itertools.pairwise(tokens))
+
+
 def _repeats(text: str) -> list[str]:
     words = text.split()
     return [a for a, b in itertools.pairwise(words) if a == b]
@@ -98,11 +103,12 @@ class Scores:
 def bleu_of_counts(counts: "np.ndarray[Any, np.dtype[np.float64]]") -> float:
     """Corpus BLEU from summed counts, with sacrebleu's exponential smoothing.
 
-    Worked value: output and reference of 5 equal words: all n-grams match, 100.
+    Worked values: output and reference of 5 equal words: all n-grams match, 100. No word in
+    common: 0, without smoothing.
     """
     written, wanted = counts[0], counts[1]
     matches, totals = counts[2:6], counts[6:10]
-    if written == 0 or totals[0] == 0:
+    if written == 0 or not matches.any():
         return 0.0
     smooth, log_precision, orders = 1.0, 0.0, 0
     for match, total in zip(matches, totals, strict=True):
@@ -213,6 +219,8 @@ def _scored(
     tested = model in ("student", "padir") and on.startswith("test")
     bleu, chrf, signature = scores.of(outputs, references, with_chrf=tested)
     repeats = sum(repeated_words(a, b) for a, b in zip(outputs, references, strict=True))
+    left = sum(equal_neighbours(tokens) for tokens in translated["tokens"])
+    before = max(left, sum(translated["stutter"]))  # beam search drops nothing, and counts none
     return Scored(
         **run,
         model=model,
@@ -223,8 +231,8 @@ def _scored(
         chrf=chrf,
         repeats=repeats,
         words=sum(len(output.split()) for output in outputs),
-        token_repeats=sum(translated["stutter"]),
-        tokens=sum(map(len, translated["tokens"])) + sum(translated["stutter"]),
+        token_repeats=before,
+        tokens=sum(map(len, translated["tokens"])) + before - left,
         passes=sum(translated["passes"]) / len(outputs),
         signature=signature,
     )

@@ -19,6 +19,7 @@ from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Claim, Scale, Settings, Study, Unit
 from triptych.studies.refinement.real_translation import figures, judge
 from triptych.studies.refinement.real_translation.data import (
+    SOFTWARE,
     TOY,
     load_pairs,
     ready_latencies,
@@ -35,7 +36,6 @@ from triptych.studies.refinement.real_translation.rows import KINDS, Row
 from triptych.studies.refinement.real_translation.scoring import rows_of_latencies, rows_of_phases
 from triptych.studies.refinement.shared.translating import Refinement
 
-SOFTWARE = "software"
 LARGER: dict[str, dict[str, Any]] = {
     SOFTWARE: {
         "pairs": 100_000,
@@ -61,7 +61,7 @@ class RealTranslation(Settings):
     """
 
     seeds: int = 2
-    first_seed: int = 0
+    first_seed: int = 2  # 0 and 1 were looked at before lengths were fitted anew
     corpora: tuple[str, ...] = ("multi30k", SOFTWARE)
     pairs: int = 0
     directions: tuple[str, ...] = ("en-de", "de-en")
@@ -76,12 +76,12 @@ class RealTranslation(Settings):
     learning_rate: float = 1.5e-3
     teacher_steps: int = 2500
     teacher_seconds: float = 75.0
-    student_steps: int = 2000
-    student_seconds: float = 50.0
-    padir_steps: int = 6000
-    padir_seconds: float = 270.0
-    ablation_steps: int = 2000
-    ablation_seconds: float = 57.0
+    student_steps: int = 2500
+    student_seconds: float = 75.0
+    padir_steps: int = 30_000
+    padir_seconds: float = 800.0
+    ablation_steps: int = 1100
+    ablation_seconds: float = 240.0
     ablations: tuple[str, ...] = ABLATIONS
     beams: int = 5
     lengths: int = 5
@@ -173,11 +173,13 @@ def run(unit: TranslatePairs, bench: Bench) -> Iterable[Row]:
             unit.plan(),
             device=bench.device,
             recorded=bench.device != "cpu",
+            other=text.other,
         )
         phases: Iterable[tuple[str, Found]] = ((name, do()) for name, do in work.phases())
         pairs = len(work.sources)
     else:
-        phases, pairs, work = _checked(ready, unit), int(ready[0]["pairs"]), None
+        phases, work = _checked(ready, unit, text.pairs.vocab_size), None
+        pairs = int(ready[0]["pairs"])
     yield from rows_of_phases(
         phases,
         data=unit.data,
@@ -195,9 +197,17 @@ def run(unit: TranslatePairs, bench: Bench) -> Iterable[Row]:
     yield from rows_of_latencies(records, data=unit.data)
 
 
-def _checked(ready: Sequence[Found], unit: TranslatePairs) -> Iterator[tuple[str, Found]]:
+def _checked(
+    ready: Sequence[Found], unit: TranslatePairs, vocab_size: int
+) -> Iterator[tuple[str, Found]]:
     """The phases of a run elsewhere, which must have had this unit's sizes."""
     plan = unit.plan()
+    made_with = ready[0].get("vocab_size", vocab_size)
+    if made_with != vocab_size:
+        raise UserError(
+            f"the translations of {unit.direction} were made with a vocabulary of {made_with} "
+            f"pieces, and vocabulary.json has {vocab_size}"
+        )
     for name, value in ready[0]["plan"].items():
         own = getattr(plan, name)
         if (list(own) if isinstance(own, tuple) else own) != value:
@@ -233,6 +243,7 @@ def _timed(work: Pipeline, unit: TranslatePairs, bench: Bench) -> Iterator[Found
 
 _TOY = RealTranslation(
     seeds=1,
+    first_seed=0,
     corpora=(TOY,),
     directions=("en-de",),
     vocabulary=45,
@@ -266,6 +277,7 @@ STUDY = Study(
         Scale.SMOKE: _TOY,
         Scale.LAPTOP: RealTranslation(
             seeds=1,
+            first_seed=0,
             corpora=(TOY,),
             vocabulary=45,
             width=32,
@@ -314,5 +326,5 @@ STUDY = Study(
         ),
     ],
     figures=[figures.quality_figure, figures.latency_figure, figures.attention_figure],
-    revision=2,  # lengths are fitted once more at the end
+    revision=3,  # 2: lengths are fitted anew at the end. 3: averages without the initial weights
 )

@@ -17,6 +17,7 @@ from triptych.core.validation import UserError, as_size
 from triptych.inference.beam import beam_search
 from triptych.inference.chains.refinement import (
     Refined,
+    Score,
     Stutter,
     best_hypotheses,
     drop_stutter,
@@ -57,6 +58,8 @@ class Refinement:
     lengths    target lengths tried for each sentence; the most probable hypothesis wins
     stutter    what replaces a repeated token between two steps
     drop       whether repeated tokens are dropped at the end
+    by         hypotheses are ranked by the mean of their tokens' log-probabilities, or by the sum,
+               as in the authors' program
     """
 
     steps: int = 4
@@ -64,6 +67,7 @@ class Refinement:
     start: Start = "random"
     stutter: Stutter = "previous"
     drop: bool = True
+    by: Score = "mean"
 
 
 def encode(net: EncoderDecoder, sources: Sequence[Sequence[int]]) -> Encoded:
@@ -181,7 +185,7 @@ def refine_batch(
         rng=rng,
         record=record,
     )
-    best = best_hypotheses(refined.log_probs, lengths, each=each)
+    best = best_hypotheses(refined.log_probs, lengths, each=each, by=how.by)
     return RefinedBatch(encoded, lengths, refined, best)
 
 
