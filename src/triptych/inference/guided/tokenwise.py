@@ -108,8 +108,8 @@ ALGORITHM = Algorithm(
         Option("accept", str, "threshold", "keep a token by threshold, or by value", ACCEPT),
         Option("threshold", float, 0.5, "a prefix with V below it is refused"),
     ),
-    promise="every prefix is accepted; each token has its law given that, and the string has "
-    "not the law p(x | accepted)",
+    promise="every prefix is accepted; each token has its law given that, and the string does "
+    "not have the law p(x | accepted)",
 )
 
 

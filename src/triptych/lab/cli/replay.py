@@ -142,8 +142,8 @@ def replay(
     noise: Annotated[
         float,
         typer.Option(
-            help="How often the verifier is wrong before the end; for vgb and particles, its value "
-            "is off by a factor of up to 1 + NOISE."
+            help="How often the verifier is wrong before the end; for vgb, particles and adaptive, "
+            "its value is off by a factor of up to 1 + NOISE."
         ),
     ] = 0.0,
     changes: Annotated[

@@ -3,8 +3,10 @@
 Every threshold is in the claims' own judges. This module asks them, and ranks what they say:
 
 1. A run at smoke scale is no evidence. It shows that the code runs.
-2. Evidence that lacks something a judge needs comes after evidence that lacks nothing.
-3. A larger scale comes before a smaller one, and settings as published before changed ones.
+2. A run with finished units comes before one without, and evidence that decides or lacks nothing
+   before evidence that is undecided because something is missing.
+3. A run with the settings of its scale comes before one with changed settings; then a larger scale
+   comes before a smaller one.
 4. A run of this folder comes before shipped evidence of the same scale.
 
 The first has the headline, and the others stand beside it.

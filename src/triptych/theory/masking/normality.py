@@ -1,6 +1,6 @@
 """How far the law of a masked estimate is from its normal limit [li, Lemma 4.1.1, 4.3.10].
 
-    √n (θ̂ - θ*) → N(0, Γ),   Γ = H⁻¹ Cov(∇ℓ) H⁻¹          (`masking.asymptotic_covariance`)
+    √n (θ̂ - θ*) → N(0, Γ),   Γ = H⁻¹ Cov(∇ℓ) H⁻¹      (`information.asymptotic_covariance`)
 
 One parameter: a bound that is proved, for any n, with nothing drawn. The loss of a log-linear
 family is convex in θ, and its slope for one pair (x, K) is -ψ_t, with
