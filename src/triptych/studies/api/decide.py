@@ -10,8 +10,8 @@
 
 The rules, for every judge alike:
 
-- An absent effect can fail. A check with a published effect FAILS when its interval excludes half
-  of that effect, whether or not it contains the limit.
+- An absent effect can fail. A check with a published effect FAILS when its whole interval is weaker
+  than half of that effect, whether or not it contains the limit.
 - Nothing is decided by chance: an interval that contains the limit leaves a check UNDECIDED.
 - nan is never evidence: it leaves a check UNDECIDED.
 - Evidence that is missing leaves a verdict UNDECIDED, whatever the trials so far say; but one exact
