@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.validation import UserError
+from triptych.core.validation import UserError, as_device
 from triptych.models.encoder_decoder import DecoderCache, Encoded, EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
 
@@ -130,6 +130,7 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    device = as_device(device)
     missing = [name for name in (WEIGHTS, SHAPE, VOCABULARY) if not (folder / name).is_file()]
     if missing:
         raise UserError(
