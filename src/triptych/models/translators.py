@@ -103,6 +103,14 @@ class SourceRefiner:
         return self.net.decode(hypotheses, self.encoded, lengths).float().log_softmax(-1)
 
 
+def most_tokens(shape: PairShape) -> int:
+    """The most tokens of a sentence to train on and to translate.
+
+    A causal decoder reads the start token before its target: one position is lost.
+    """
+    return shape.length - 1 if shape.causal else shape.length
+
+
 class SavedTranslator(NamedTuple):
     """A network, its vocabulary, and what was said about it when it was saved."""
 
