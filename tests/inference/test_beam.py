@@ -101,3 +101,35 @@ def test_an_end_token_that_does_not_exist_is_refused() -> None:
     decoder = RecomputingDecoder(Table.random(3, 3, seed=0), 1)
     with pytest.raises(UserError, match="tokens 0 to 2"):
         beam_search(decoder, beams=2, length=3, end_token=9)
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_every_row_has_its_own_limit(beams: int) -> None:
+    table = Table.random(3, 4, seed=7)
+    begun = torch.tensor([0, 1, 0, 1])
+    limits = [1, 2, 3, 2]
+    decoder = RecomputingDecoder(table, 4)
+    decoder.append(begun)
+    together = beam_search(decoder, beams=beams, length=limits, end_token=END)
+    same = beam_search(decoder, beams=beams, length=torch.tensor(limits), end_token=END)
+    assert torch.equal(together.tokens, same.tokens)
+    cut = 0
+    for row, limit in enumerate(limits):
+        alone = RecomputingDecoder(table, 1)
+        alone.append(begun[row : row + 1])
+        found = beam_search(alone, beams=beams, length=limit, end_token=END)
+        assert torch.equal(found.tokens[0], together.tokens[row, :, :limit])
+        assert (together.tokens[row, :, limit:] == -1).all()
+        assert torch.equal(found.lengths[0], together.lengths[row])
+        assert torch.equal(found.ended[0], together.ended[row])
+        torch.testing.assert_close(found.log_probs[0], together.log_probs[row])
+        cut += int((~found.ended & (found.lengths == limit)).sum())
+    assert cut > 0  # some rows do reach their limit
+
+
+def test_limits_that_do_not_fit_the_rows_are_refused() -> None:
+    decoder = RecomputingDecoder(Table.random(3, 3, seed=0), 2)
+    with pytest.raises(UserError, match="3 numbers and the decoder 2 rows"):
+        beam_search(decoder, beams=2, length=[1, 2, 3], end_token=END)
+    with pytest.raises(UserError, match="the smallest length is 0"):
+        beam_search(decoder, beams=2, length=[0, 2], end_token=END)

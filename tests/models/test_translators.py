@@ -117,6 +117,43 @@ def test_a_full_stop_is_a_piece_of_its_own(vocabulary: Vocabulary) -> None:
     assert vocabulary.pieces(vocabulary.encode(["ba."])[0])[-1] == "."
 
 
+def test_words_that_look_like_special_tokens_are_text(
+    vocabulary: Vocabulary, tmp_path: Path
+) -> None:
+    texts = [text for special in SPECIAL for text in (special, f"ba {special} da", f"ba{special}")]
+    vocabulary.save(tmp_path / "vocabulary.json")
+    loaded = Vocabulary.load(tmp_path / "vocabulary.json")
+    for each in (vocabulary, loaded):
+        for row in each.encode(texts):
+            assert not {0, 2, 3, 4} & set(row)
+    letters = Vocabulary.learn(["<pad> </s> unk mask"], 60)
+    assert letters.decode(letters.encode(["<pad> </s> <unk> <mask>"])) == [
+        "<pad> </s> <unk> <mask>"
+    ]
+
+
+def test_a_vocabulary_has_every_sign_and_forgets_the_unknown() -> None:
+    pytest.importorskip("tokenizers")
+    letters = Vocabulary.learn(["abcdefghijklmnopqrstuvwxyz"], 10)
+    assert letters.size == 32
+    assert letters.decode(letters.encode(["a日b", "ﬁ"])) == ["ab", "fi"]
+
+
+def test_a_digest_tells_vocabularies_apart(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    vocabulary.save(tmp_path / "vocabulary.json")
+    assert Vocabulary.load(tmp_path / "vocabulary.json").digest == vocabulary.digest
+    assert Vocabulary.learn(TEXTS, 50).digest != vocabulary.digest
+
+
+def test_a_device_that_is_not_here_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+    save_translator(tmp_path, net(causal=True, vocab=vocabulary.size), vocabulary)
+    with pytest.raises(UserError, match="device is 'foo'"):
+        load_translator(tmp_path, device="foo")
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="this machine has no GPU"):
+            load_translator(tmp_path, device="cuda")
+
+
 def test_a_translator_comes_back_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:
     model = net(causal=True, vocab=vocabulary.size)
     save_translator(tmp_path, model, vocabulary, steps=7)

@@ -23,6 +23,7 @@ from triptych.core.validation import (
     Number,
     UserError,
     as_count,
+    as_integers,
     as_number,
     as_size,
     check_can,
@@ -50,11 +51,14 @@ def beam_search(
     decoder: Decoder,
     *,
     beams: Count,
-    length: Count,
+    length: Count | list[int] | Int[Tensor, " batch"],
     end_token: Count,
     length_penalty: Number = 0.0,
 ) -> Beams:
     """The likeliest strings that the search finds, of at most `length` tokens with the end token.
+
+    `length` is one number, or one for each row. What is found for a row does not depend on the
+    others: a row stays as it is once its beams have ended or are as long as they may be.
 
     The decoder is left as it was: the search works on forks.
 
@@ -62,7 +66,7 @@ def beam_search(
     goes to 0 and finds 0.30; two beams find 1 1 with 0.36.
     """
     check_can("decoder", decoder, "next_log_probs", "append", "fork", "vocab_size", "lengths")
-    beams, length = as_size("beams", beams), as_size("length", length)
+    beams = as_size("beams", beams)
     end = as_count("end_token", end_token, at_least=0)
     if end >= decoder.vocab_size:
         raise UserError(f"end_token is {end}; the model has tokens 0 to {decoder.vocab_size - 1}")
@@ -71,15 +75,19 @@ def beam_search(
     if batch == 0:
         raise UserError("the decoder has no rows; beam search needs at least one")
     device = decoder.lengths.device
+    limits = _limits(length, batch, device)
+    longest = int(limits.max())
     rows = torch.arange(batch, device=device)
     decoder = decoder.fork(rows.repeat_interleave(beams))
     total = torch.full((batch, beams), -torch.inf, device=device, dtype=torch.float64)
     total[:, 0] = 0.0  # the beams of a row begin alike: one of them counts
-    written = torch.full((batch, beams, length), -1, device=device)
+    written = torch.full((batch, beams, longest), -1, device=device)
     ended = torch.zeros((batch, beams), dtype=torch.bool, device=device)
     lengths = torch.zeros((batch, beams), dtype=torch.long, device=device)
+    over = torch.zeros((batch, 1), dtype=torch.bool, device=device)  # rows that stay as they are
+    same = torch.arange(beams, device=device).expand(batch, -1)
     passes = 0
-    for position in range(length):
+    for position in range(longest):
         log_probs = decoder.next_log_probs().reshape(batch, beams, vocab)
         passes += 1
         # Of each beam no more than `beams` continuations can be kept.
@@ -90,16 +98,18 @@ def beam_search(
         kept[:, :, 0] = total
         best = torch.where(ended[:, :, None], kept, best)
         tokens = torch.where(ended[:, :, None], end, tokens)
-        total, chosen = _top(best.flatten(1), beams)
-        origin = chosen // best.shape[-1]
-        token = tokens.flatten(1).gather(1, chosen)
-        written = written.gather(1, origin[:, :, None].expand(-1, -1, length))
+        top, chosen = _top(best.flatten(1), beams)
+        total = torch.where(over, total, top)
+        origin = torch.where(over, same, chosen // best.shape[-1])
+        token = torch.where(over, tokens[:, :, 0], tokens.flatten(1).gather(1, chosen))
+        written = written.gather(1, origin[:, :, None].expand(-1, -1, longest))
         ended, lengths = ended.gather(1, origin), lengths.gather(1, origin)
-        writes = ~ended & (token != end)
+        writes = ~over & ~ended & (token != end)
         written[:, :, position] = torch.where(writes, token, -1)
         lengths = lengths + writes.long()
-        ended = ended | (token == end)
-        if position + 1 == length or bool(ended.all()):
+        ended = ended | (~over & (token == end))
+        over = ended.all(-1, keepdim=True) | (limits[:, None] <= position + 1)
+        if bool(over.all()):
             break
         if beams > 1:
             decoder = decoder.fork((rows[:, None] * beams + origin).flatten())
@@ -107,12 +117,28 @@ def beam_search(
     score = total / ((5 + lengths.double()) / 6) ** alpha
     order = score.argsort(dim=-1, descending=True, stable=True)
     return Beams(
-        written.gather(1, order[:, :, None].expand(-1, -1, length)),
+        written.gather(1, order[:, :, None].expand(-1, -1, longest)),
         lengths.gather(1, order),
         total.gather(1, order),
         ended.gather(1, order),
         passes,
     )
+
+
+def _limits(
+    length: Count | list[int] | Int[Tensor, " batch"], batch: int, device: torch.device
+) -> Int[Tensor, " batch"]:
+    """The most tokens of every row."""
+    if not isinstance(length, list) and not (isinstance(length, Tensor) and length.ndim):
+        return torch.full((batch,), as_size("length", length), device=device)
+    limits = as_integers("length", length, dimensions=1, device=device)
+    if len(limits) != batch:
+        raise UserError(
+            f"length has {len(limits)} numbers and the decoder {batch} rows; pass one number for "
+            "each row, or one for all"
+        )
+    as_size("the smallest length", int(limits.min()))
+    return limits
 
 
 def _top(

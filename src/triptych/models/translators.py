@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.validation import UserError
+from triptych.core.validation import UserError, as_device
 from triptych.models.encoder_decoder import DecoderCache, Encoded, EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
 
@@ -103,6 +103,14 @@ class SourceRefiner:
         return self.net.decode(hypotheses, self.encoded, lengths).float().log_softmax(-1)
 
 
+def most_tokens(shape: PairShape) -> int:
+    """The most tokens of a sentence to train on and to translate.
+
+    A causal decoder reads the start token before its target: one position is lost.
+    """
+    return shape.length - 1 if shape.causal else shape.length
+
+
 class SavedTranslator(NamedTuple):
     """A network, its vocabulary, and what was said about it when it was saved."""
 
@@ -130,6 +138,7 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    device = as_device(device)
     missing = [name for name in (WEIGHTS, SHAPE, VOCABULARY) if not (folder / name).is_file()]
     if missing:
         raise UserError(

@@ -1,10 +1,13 @@
 """Pieces of words that two languages share, learned from text: the tokens of a translator.
 
 Byte-pair encoding with the spaces of SentencePiece [Kudo and Richardson, 2018]: a space is a part
-of the piece after it, so that decoding gives the text back. The package `tokenizers` does the work
-and is an extra: `pip install triptych[translation]`.
+of the piece after it, so that decoding puts the spaces back where they were. Two things are lost:
+Unicode's NFKC makes one of signs that mean the same ("ﬁ" becomes "fi"), and a sign that was not in
+the text to learn from becomes `<unk>`. The package `tokenizers` does the work and is an extra:
+`pip install triptych[translation]`.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,10 +23,17 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        # A text that has "<s>" in it is a text, and has no start token there.
+        tokenizer.encode_special_tokens = True
 
     @classmethod
     def learn(cls, texts: Iterable[str], size: Count) -> "Vocabulary":
-        """At most `size` pieces, the five special ones included, from both languages' texts."""
+        """`size` pieces, the five special ones included, from both languages' texts.
+
+        There are fewer where the texts are too short for so many. Every sign of the texts is a
+        piece, so there are more where `size` is too small for that: 26 letters, the space and the
+        special ones are 32 pieces.
+        """
         size = as_size("size", size, at_least=len(SPECIAL) + 1)
         tokenizers = _tokenizers()
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
@@ -44,13 +54,19 @@ class Vocabulary:
         return self._tokenizer.get_vocab_size()
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The numbers of each text's pieces, without start and end."""
+        """The numbers of each text's pieces, without start and end; 1 for unknown signs."""
         return [found.ids for found in self._tokenizer.encode_batch(list(texts))]
 
     def decode(self, sentences: Iterable[Sequence[int]]) -> list[str]:
-        """The texts; special tokens are left out."""
+        """The texts; special tokens are left out, so unknown signs are lost."""
         kept = [[t for t in sentence if t >= len(SPECIAL)] for sentence in sentences]
         return self._tokenizer.decode_batch(kept)
+
+    @property
+    def digest(self) -> str:
+        """The same for vocabularies with the same pieces in the same order."""
+        pieces = "\n".join(self.pieces(range(self.size)))
+        return hashlib.sha256(pieces.encode()).hexdigest()
 
     def pieces(self, sentence: Sequence[int]) -> list[str]:
         """The pieces of one sentence, to look at."""

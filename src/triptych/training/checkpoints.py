@@ -76,9 +76,14 @@ def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dic
         )
     device = next(net.parameters()).device
     tensors = load_file(folder / record["tensors"], device=str(device))
-    net.load_state_dict(
-        {name[4:]: value for name, value in tensors.items() if name.startswith("net.")}
-    )
+    weights = {name[4:]: value for name, value in tensors.items() if name.startswith("net.")}
+    try:
+        net.load_state_dict(weights)
+    except RuntimeError as error:  # names or shapes of the weights are others
+        raise UserError(
+            f"the checkpoint in {folder} is of a network of another shape; use another folder or "
+            "remove it"
+        ) from error
     state = descent.optimiser.state_dict()
     restored: dict[int, dict[str, Any]] = {}
     for name, value in tensors.items():

@@ -1,11 +1,18 @@
 """`triptych teach` and `translate` on toy pairs; every mistake gets one sentence."""
 
+import gzip
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from triptych.lab.cli.app import app
+from triptych.models.vocabulary import Vocabulary
 
 pytest.importorskip("tokenizers")
 
@@ -70,6 +77,128 @@ def test_it_goes_on_where_it_was_stopped(translators, pairs) -> None:
     done = call("teach", *sides, "--decoder", "causal", "--out", translators["teacher"])
     assert done.exit_code == 0, done.output
     assert (translators["teacher"] / "weights.safetensors").read_bytes() == weights
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (["--width", "32"], "width 16, not 32"),
+        (["--length", "14"], "length 12, not 14"),
+        (["--vocabulary", "50"], "vocabulary 60, not 50"),
+        (["--decoder", "parallel"], "the other decoder"),
+    ],
+)
+def test_a_changed_command_does_not_go_on(translators, pairs, change, said) -> None:
+    out = translators["teacher"]
+    weights = (out / "weights.safetensors").read_bytes()
+    sides = ["--data", pairs, "--source", "en", "--target", "de", *SMALL, "--decoder", "causal"]
+    found = sentence(call("teach", *sides, *change, "--out", out))
+    assert said in found
+    assert "choose another --out, or delete" in found
+    assert (out / "weights.safetensors").read_bytes() == weights
+
+
+def test_other_pairs_or_another_teacher_do_not_go_on(translators, pairs, tmp_path) -> None:
+    for name in ("train.en", "train.de"):
+        (tmp_path / name).write_text((pairs / name).read_text().replace("ba", "xx"))
+    own = ["--source", "en", "--target", "de", *SMALL]
+    changed = call(
+        *("teach", "--data", tmp_path, *own, "--decoder", "causal"),
+        *("--out", translators["teacher"]),
+    )
+    assert "begun with other pairs:" in sentence(changed)
+    alone = call("teach", "--data", pairs, *own, "--out", translators["student"])
+    assert "begun with another teacher, or none" in sentence(alone)
+
+
+def test_a_run_goes_on_with_its_own_vocabulary(translators, pairs, tmp_path) -> None:
+    """It is read from the folder of the training, and must be there as it was."""
+    out = tmp_path / "copy"
+    shutil.copytree(translators["teacher"], out)
+    again = ["teach", "--data", pairs, "--source", "en", "--target", "de", *SMALL]
+    again = [*again, "--decoder", "causal", "--out", out]
+    kept = out / "training" / "vocabulary.json"
+    assert kept.read_bytes() == (out / "vocabulary.json").read_bytes()
+    Vocabulary.learn(["ba de"], 60).save(kept)
+    assert "begun with other pieces of words" in sentence(call(*again))
+    (out / "training" / "begun.json").unlink()
+    assert "does not say what its training was begun with" in sentence(call(*again))
+
+
+def test_blank_lines_stay_empty(translators) -> None:
+    done = call("translate", "--model", translators["student"], text="ba\n \t\u3000 \nba\n")
+    assert done.stdout.split("\n")[1] == ""
+
+
+def test_a_line_of_unknown_signs_is_warned_of_once(translators) -> None:
+    lines = "ba\n\n" + "日本 語\n" * 20
+    done = call("translate", "--model", translators["teacher"], text=lines)
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("never seen") == 1
+    assert "line 3 has only signs" in done.stderr
+    quiet = call("translate", "--model", translators["teacher"], text="ba 日\n")
+    assert "never seen" not in quiet.stderr
+
+
+def test_a_line_ends_at_a_newline_only(translators) -> None:
+    options = ["translate", "--model", translators["teacher"]]
+    done = call(*options, text="ba\u2028de\rgu\r\nba\r\n")
+    assert done.stdout.count("\n") == 2
+    assert call(*options, text="\ufeffba de\n").stdout == call(*options, text="ba de\n").stdout
+
+
+@pytest.mark.parametrize("locale", ["C", "POSIX"])
+def test_bytes_that_are_no_text_get_one_sentence(translators, locale) -> None:
+    command = "from triptych.lab.cli.app import app; app()"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "translate", "--model", str(translators["teacher"])],
+        input=b"ba\nba\xff\n",
+        capture_output=True,
+        env={**os.environ, "LC_ALL": locale, "LANG": locale},
+        check=False,
+    )
+    said = done.stderr.decode()
+    assert done.returncode == 2, said
+    assert "line 2 of stdin is not text in UTF-8" in said
+    assert "Traceback" not in said
+
+
+def test_a_device_that_is_not_here_gets_one_sentence(translators, pairs, tmp_path) -> None:
+    own = ["--data", pairs, "--source", "en", "--target", "de", *SMALL, "--out", tmp_path / "x"]
+    commands = [
+        ["translate", "--model", translators["teacher"]],
+        ["teach", *own],
+        ["teach", *own, "--teacher", translators["teacher"]],
+    ]
+    for command in commands:
+        assert "device is 'foo'" in sentence(call(*command, "--device", "foo", text="ba\n"))
+        if not torch.cuda.is_available():
+            wrong = call(*command, "--device", "cuda", text="ba\n")
+            assert "this machine has no GPU" in sentence(wrong)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_translator_reads_what_it_was_trained_on(tmp_path) -> None:
+    """Sentences of as many tokens as fit are trained on, and longer ones refused in use."""
+    for name in ("train.en", "train.de"):  # 2 to 9 tokens: the space before a word is one
+        (tmp_path / name).write_text("".join("b" * n + "\n" for n in range(1, 9)))
+    small = ["--width", "16", "--layers", "1", "--vocabulary", "7", "--length", "6", "--steps", "2"]
+    own = ["--data", tmp_path, "--source", "en", "--target", "de", *small]
+    for decoder, most in (("causal", 5), ("parallel", 6)):
+        out = tmp_path / decoder
+        done = call("teach", *own, "--decoder", decoder, "--out", out)
+        assert f"{most - 1} of 8 pairs" in done.output
+        use = ["translate", "--model", out]
+        assert call(*use, text="b" * (most - 1) + "\n").exit_code == 0
+        assert f"reads at most {most}" in sentence(call(*use, text="b" * most + "\n"))
+
+
+def test_a_file_that_ends_too_soon_gets_one_sentence(pairs, tmp_path) -> None:
+    whole = gzip.compress((pairs / "train.en").read_bytes())
+    (tmp_path / "train.en.gz").write_bytes(whole[: len(whole) // 2])
+    shutil.copy(pairs / "train.de", tmp_path)
+    options = ["--data", tmp_path, "--out", tmp_path / "x", "--source", "en", "--target", "de"]
+    assert "train.en.gz cannot be read" in sentence(call("teach", *options))
 
 
 def test_mistakes_get_one_sentence(translators, pairs, tmp_path) -> None:

@@ -37,6 +37,7 @@ def translate(
     Example: triptych translate --model en-de --steps 4 --show < sentences.txt
     """
     from triptych.core.validation import UserError
+    from triptych.lab.cli.errors import warn
     from triptych.studies.refinement.shared.texts import TextTranslator
 
     translator = TextTranslator(model, device=device, seed=seed)
@@ -50,6 +51,7 @@ def translate(
             beams=beams,
             first=first,
             show=(lambda text: typer.echo(f"  {text}", err=True)) if show else None,
+            warn=warn,
         )
         for text in found:
             typer.echo(text)
@@ -63,13 +65,15 @@ def _some_lines() -> Iterator[tuple[int, list[str]]]:
     lines: list[str] = []
     number = 1
     try:
-        for line in sys.stdin:
-            lines.append(line.rstrip("\r\n"))
+        for line in sys.stdin.buffer:  # bytes: what text stdin reads depends on the locale
+            text = line.decode("utf-8-sig" if number == 1 and not lines else "utf-8")
+            lines.append(text.removesuffix("\n").removesuffix("\r"))
             if len(lines) == together:
                 yield number, lines
                 number, lines = number + len(lines), []
     except UnicodeDecodeError as error:
-        raise UserError(f"the text of stdin is not UTF-8: {error}") from error
+        wrong = number + len(lines)
+        raise UserError(f"line {wrong} of stdin is not text in UTF-8: {error}") from error
     if lines:
         yield number, lines
 
@@ -93,15 +97,15 @@ def teach(
     vocabulary: Annotated[int, typer.Option(help="Pieces of words, of both languages.")] = 8000,
     width: Annotated[int, typer.Option(help="Of the network.")] = 256,
     layers: Annotated[int, typer.Option(help="Of the encoder, and of the decoder.")] = 4,
-    length: Annotated[int, typer.Option(help="Most pieces of a sentence.")] = 64,
+    length: Annotated[int, typer.Option(help="Most pieces of a sentence; causal: one fewer.")] = 64,
     seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
     device: Device = "cpu",
 ) -> None:
     """Train a translator on your own pairs.
 
     The files are plain text or .gz, a sentence a line, line by line translations of each other. The
-    same command goes on where an earlier one was stopped. For a good parallel decoder, train a
-    causal one first and name it as --teacher.
+    same command goes on where an earlier one was stopped; a changed one needs another --out. For a
+    good parallel decoder, train a causal one first and name it as --teacher.
 
     Example: triptych teach --data multi30k --source en --target de --decoder causal
     --out teacher

@@ -1,6 +1,7 @@
 """Text files of sentences, one a line, compressed or not."""
 
 import gzip
+import zlib
 from pathlib import Path
 
 from triptych.core.validation import UserError
@@ -19,14 +20,21 @@ def find_folder(data: str | Path) -> Path:
 
 
 def read_lines(folder: Path, name: str) -> list[str]:
-    """The lines of a file, compressed or not."""
+    """The lines of a file, compressed or not.
+
+    A line ends at a newline and nowhere else: other signs that Unicode calls line ends stay in the
+    text, so that aligned files stay aligned.
+    """
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             try:
-                if path.suffix == ".gz":
-                    with gzip.open(path, "rt", encoding="utf-8") as file:
-                        return file.read().splitlines()
-                return path.read_text("utf-8").splitlines()
-            except (OSError, UnicodeDecodeError) as error:
+                content = path.read_bytes()
+                content = gzip.decompress(content) if path.suffix == ".gz" else content
+                text = content.decode("utf-8-sig")
+            except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
                 raise UserError(f"{path} cannot be read as text in UTF-8: {error}") from error
+            lines = text.split("\n")
+            if not lines[-1]:  # what stands after the last newline
+                lines.pop()
+            return [line.removesuffix("\r") for line in lines]
     raise UserError(f"{folder} has no file {name} (or {name}.gz)")

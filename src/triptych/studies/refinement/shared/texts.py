@@ -7,7 +7,7 @@ import torch
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError, as_size
-from triptych.models.translators import SavedTranslator, load_translator
+from triptych.models.translators import SavedTranslator, load_translator, most_tokens
 from triptych.studies.refinement.shared.translating import (
     Refinement,
     refine_batch,
@@ -22,6 +22,7 @@ class TextTranslator:
     def __init__(self, folder: Path, *, device: str = "cpu", seed: int = 0) -> None:
         self.saved: SavedTranslator = load_translator(folder, device=device)
         self.rng = TorchRng(seed, torch.device(device))
+        self._warned = False
 
     @property
     def parallel(self) -> bool:
@@ -36,20 +37,29 @@ class TextTranslator:
         beams: int = 5,
         first: int = 1,
         show: Callable[[str], None] | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> list[str]:
-        """A translation of every line; an empty line stays empty. `first` numbers the lines.
+        """A translation of every line; a line of blanks becomes empty. `first` numbers the lines.
 
-        `show` is told every hypothesis of the best length, step after step.
+        `show` is told every hypothesis of the best length, step after step. `warn` is told, once,
+        of a line that has unknown signs only.
         """
         steps, lengths = as_size("steps", steps), as_size("lengths", lengths)
         beams = as_size("beams", beams)
         vocabulary, net = self.saved.vocabulary, self.saved.net
-        rows = vocabulary.encode(lines)
+        room = most_tokens(net.shape)
+        rows = vocabulary.encode(["" if line.isspace() else line for line in lines])
         for number, row in enumerate(rows, start=first):
-            if len(row) > net.shape.length:
+            if len(row) > room:
                 raise UserError(
                     f"line {number} has {len(row)} pieces of words; this translator reads at most "
-                    f"{net.shape.length}"
+                    f"{room}"
+                )
+            if row and warn is not None and not self._warned and self._unknown(row):
+                self._warned = True
+                warn(
+                    f"line {number} has only signs that this translator has never seen; its "
+                    "translation, and that of other lines like it, is a guess"
                 )
         asked = [row for row in rows if row]
         if not asked:
@@ -65,6 +75,10 @@ class TextTranslator:
                 self._show(asked, how, show)
         texts = iter(vocabulary.decode(found))
         return [next(texts) if row else "" for row in rows]
+
+    def _unknown(self, row: Sequence[int]) -> bool:
+        """Whether nothing but spaces is left without the unknown signs."""
+        return not self.saved.vocabulary.decode([row])[0].strip()
 
     def _show(
         self, asked: Sequence[Sequence[int]], how: Refinement, show: Callable[[str], None]

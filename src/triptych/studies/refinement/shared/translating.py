@@ -3,6 +3,7 @@
 Sources and translations are lists of token numbers here; `models.vocabulary` turns them into text.
 """
 
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ class Translated:
 
     tokens      the translations
     passes      of the decoder, for each sentence
-    stutter     tokens equal to their left neighbour before they were dropped
+    stutter     tokens equal to their left neighbour, counted before any of them is dropped
     seconds     for all sentences together
     """
 
@@ -112,20 +113,24 @@ def search(
 ) -> Translated:
     """From left to right; one beam is greedy. A translation has at most 1.5 |source| + 10 tokens.
 
+    The limit is each sentence's own, so a translation does not depend on the rest of the batch. The
+    end token counts, and no limit is above the network's own length. Repeated tokens stay.
+
     A pass writes one token of every sentence, so a sentence is charged for its own tokens and the
     end token, not for the longest of its batch.
     """
     began = time.perf_counter()
     decoder = SourceDecoder(net, encode(net, sources), start_token=START)
-    longest = min(net.shape.length, int(1.5 * max(map(len, sources))) + 10)
+    limits = [min(net.shape.length, int(1.5 * len(source)) + 10) for source in sources]
     found = beam_search(
-        decoder, beams=beams, length=longest, end_token=END, length_penalty=length_penalty
+        decoder, beams=beams, length=limits, end_token=END, length_penalty=length_penalty
     )
     lengths = found.lengths[:, 0].tolist()
     rows = found.tokens[:, 0].tolist()
     tokens = [row[:length] for row, length in zip(rows, lengths, strict=True)]
-    passes = [min(length + 1, longest) for length in lengths]
-    return Translated(tokens, passes, [0] * len(tokens), time.perf_counter() - began)
+    passes = [min(length + 1, limit) for length, limit in zip(lengths, limits, strict=True)]
+    repeated = [sum(a == b for a, b in itertools.pairwise(row)) for row in tokens]
+    return Translated(tokens, passes, repeated, time.perf_counter() - began)
 
 
 def first_hypotheses(
