@@ -161,8 +161,8 @@ class Pipeline:
         return [a for a, _ in kept], [b for _, b in kept]
 
     def questions(self, name: str) -> Tokens:
-        """The sources of a set, cut where they are too long to read."""
-        most = self.plan.length
+        """The sources of a set, cut to the longest that training has."""
+        most = self.plan.length - 1
         return [source[:most] for source in self._side(name, self.source)]
 
     def timed(self) -> Tokens:
