@@ -14,7 +14,7 @@ from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
 from triptych.studies.api.study import Rows, Scale
-from triptych.studies.refinement.real_translation import data, judge, study
+from triptych.studies.refinement.real_translation import data, judge, made_rows, study
 from triptych.studies.refinement.real_translation.attention import MEASURES, measure_attention
 from triptych.studies.refinement.real_translation.pipeline import Pipeline, Plan
 from triptych.studies.refinement.real_translation.rows import Compared, Scored, Trained
@@ -117,12 +117,12 @@ def test_rates_of_repeated_words_by_hand() -> None:
 
 def test_a_weak_baseline_decides_nothing() -> None:
     """Refinement within a point of students that are two points below their teachers."""
-    assert judge.translations(Rows(judge.TRANSLATIONS_HELD)).outcome.value == "holds"
+    assert judge.translations(Rows(made_rows.TRANSLATIONS_HELD)).outcome.value == "holds"
     weak = [
         dataclasses.replace(row, bleu=36.0)
         if isinstance(row, Scored) and row.model == "student"
         else row
-        for row in judge.TRANSLATIONS_HELD
+        for row in made_rows.TRANSLATIONS_HELD
     ]
     verdict = judge.translations(Rows(weak))
     assert verdict.outcome.value == "undecided"
@@ -134,9 +134,9 @@ def test_ablations_of_unequal_length_decide_nothing() -> None:
         dataclasses.replace(row, steps=1100)
         if isinstance(row, Trained) and row.model == "ablation one_stage"
         else row
-        for row in judge.ABLATION_HELD
+        for row in made_rows.ABLATION_HELD
     ]
-    assert judge.ablations(Rows(judge.ABLATION_HELD)).outcome.value == "holds"
+    assert judge.ablations(Rows(made_rows.ABLATION_HELD)).outcome.value == "holds"
     verdict = judge.ablations(Rows(longer))
     assert verdict.outcome.value == "undecided"
     assert "steps: 4 of 24" in verdict.missing[0]
@@ -147,7 +147,7 @@ def test_every_ablation_needs_its_steps() -> None:
         dataclasses.replace(row, steps=990)
         if isinstance(row, Trained) and row.model == "ablation one_stage"
         else row
-        for row in judge.ABLATION_HELD
+        for row in made_rows.ABLATION_HELD
     ]
     assert judge.ablations(Rows(short)).missing == (
         "steps of training of ablation, the fewest: 990 of 1000",

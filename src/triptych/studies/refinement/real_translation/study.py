@@ -17,7 +17,7 @@ from typing import Any
 
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Claim, Scale, Settings, Study, Unit
-from triptych.studies.refinement.real_translation import figures, judge
+from triptych.studies.refinement.real_translation import figures, judge, made_rows
 from triptych.studies.refinement.real_translation.data import (
     SOFTWARE,
     TOY,
@@ -309,20 +309,33 @@ STUDY = Study(
         Claim(
             "li.tab-4.1",
             judge.translations,
-            judge.TRANSLATIONS_REFUTED,
-            held_by=judge.TRANSLATIONS_HELD,
+            made_rows.TRANSLATIONS_REFUTED,
+            held_by=made_rows.TRANSLATIONS_HELD,
         ),
-        Claim("li.padir-speed", judge.speed, judge.SPEED_REFUTED, held_by=judge.SPEED_HELD),
-        Claim("li.padir-stutter", judge.stutter, judge.STUTTER_REFUTED, held_by=judge.STUTTER_HELD),
-        Claim("li.tab-4.4", judge.self_attention, judge.SELF_REFUTED, held_by=judge.ATTENTION_HELD),
+        Claim("li.padir-speed", judge.speed, made_rows.SPEED_REFUTED, held_by=made_rows.SPEED_HELD),
         Claim(
-            "li.tab-4.5", judge.cross_attention, judge.CROSS_REFUTED, held_by=judge.ATTENTION_HELD
+            "li.padir-stutter",
+            judge.stutter,
+            made_rows.STUTTER_REFUTED,
+            held_by=made_rows.STUTTER_HELD,
+        ),
+        Claim(
+            "li.tab-4.4",
+            judge.self_attention,
+            made_rows.SELF_REFUTED,
+            held_by=made_rows.ATTENTION_HELD,
+        ),
+        Claim(
+            "li.tab-4.5",
+            judge.cross_attention,
+            made_rows.CROSS_REFUTED,
+            held_by=made_rows.ATTENTION_HELD,
         ),
         Claim(
             "li.padir-ablation",
             judge.ablations,
-            judge.ABLATION_REFUTED,
-            held_by=judge.ABLATION_HELD,
+            made_rows.ABLATION_REFUTED,
+            held_by=made_rows.ABLATION_HELD,
         ),
     ],
     figures=[figures.quality_figure, figures.latency_figure, figures.attention_figure],
