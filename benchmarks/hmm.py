@@ -180,7 +180,7 @@ def sampling(compiled: bool) -> Row:
     result = Comparison.of(turns)
     ours = ", in C" if compiled else ""
     return {
-        "what": f"sampling{ours} {total / 1e6:.1f} million tokens, 10 states",
+        "what": f"sampling{ours}, {total / 1e6:.1f} million tokens, 10 states",
         "peer": "hmmlearn",
         "bar": 200.0 if compiled else 100.0,
         **result._asdict(),

@@ -216,7 +216,7 @@ def one_by_one(*, count: int = 100, compared: int = 3, new: int = 32, turns: int
     }
 
 
-def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int = 3) -> Row:
+def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int = 12) -> Row:
     """JSON of a schema from one prompt: seconds for each token of each particle.
 
     Both ask the same function of text. A turn is one run of each, with its own seed. A text counts
