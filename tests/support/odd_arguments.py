@@ -35,6 +35,7 @@ from triptych.verifiers.noisy import AverageCase, Delayed, Flipped, WithinFactor
 from triptych.verifiers.probe import Probe
 from triptych.verifiers.text import TextRule
 from triptych.verifiers.text_rules.json_schema import read_schema
+from triptych.verifiers.text_rules.json_text import JsonPrefix
 from triptych.verifiers.values import TokenValue
 
 Kwargs = dict[str, Any]
@@ -152,6 +153,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Flipped": lambda: Flipped(SomeZero(3), 0.1, 0.1, 0),
     "Probe": lambda: PROBE,
     "TokenValue": lambda: TokenValue(POSITIONS, 2, 3),
+    "JsonPrefix": lambda: JsonPrefix(),
 }
 
 # Parameters of methods, by name; `thing` is the object.
@@ -698,6 +700,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "verifiers.regular.RegexPrefix": lambda: {"pattern": "ab*"},
     "verifiers.python_source.PythonPrefix": lambda: {"mode": "eval"},
     "verifiers.json_text.JsonPrefix": lambda: {"schema": {"type": "object"}, "max_depth": 3},
+    "verifiers.json_text.JsonPrefix.beyond_ascii": lambda: {"text": "[1"},
     "verifiers.json_schema.read_schema": lambda: {"schema": {"type": "object"}},
     "verifiers.json_schema.satisfiable": lambda: {"schema": read_schema(None)},
     "verifiers.values.TokenValue": lambda: {"probe": POSITIONS, "vocab_size": 2, "length": 3},

@@ -132,6 +132,28 @@ def test_a_full_row_is_finished():
     assert noted.asked == [("a", False), ("aa", True)]
 
 
+def test_a_row_that_is_cut_off_is_read_as_a_finished_text():
+    noted = NotedToTheEnd()
+    rule = TextRule(noted, letters, end_token=2, start=1)
+    rule.finished_log_value([[2, 0], [0, 2]])
+    assert noted.asked == [("a", True), ("", True)]
+
+
+def test_half_a_character_is_refused_where_no_such_character_may_come():
+    """Bytes as tokens: 0xE2 begins a character of three. JSON has it in strings alone."""
+    rule = TextRule(JsonPrefix(), lambda ids: bytes(ids).decode(errors="replace"))
+
+    def value(text: str) -> float:
+        return rule.log_value([[*text.encode(), 0xE2]]).exp().item()
+
+    assert value('{"a') == 1.0
+    assert value('"\\"') == 1.0  # the quote is escaped: the string goes on
+    assert value('"a"') == 0.0
+    assert value("[1, ") == 0.0
+    plain = TextRule(lambda text: True, lambda ids: bytes(ids).decode(errors="replace"))
+    assert plain.log_value([[0x61, 0xE2]]).item() == 0.0  # any other rule: left out as before
+
+
 def test_ready_rules_are_told_the_end():
     cases = [
         (RegexPrefix("a+b"), "aa", "aab"),

@@ -228,4 +228,14 @@ class DecoderValue(Protocol):
     ) -> Float[Tensor, " rows"]: ...
 
 
+@runtime_checkable
+class FinishedValue(Protocol):
+    """A process verifier that has another answer for a text that is over than for one that goes on.
+
+    It is asked about rows that are cut off: they have their full length and no end token.
+    """
+
+    def finished_log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]: ...
+
+
 Verifier = Value | DecoderValue

@@ -38,6 +38,7 @@ from triptych.core.validation import (
     as_probability,
     as_size,
     set_fields,
+    shown,
 )
 from triptych.training.classifier import train_classifier
 from triptych.training.step import Recipe
@@ -435,7 +436,8 @@ def _as_layer(layer: Count | None) -> int | None:
         return None if layer is None else as_count("layer", layer)
     except UserError:
         raise UserError(
-            f"layer is {layer}; give the layer's own number, which a decoder has as decoder.layer"
+            f"layer is {shown(layer)}; give the layer's own number, which a decoder has as "
+            "decoder.layer"
         ) from None
 
 

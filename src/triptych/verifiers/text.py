@@ -92,8 +92,9 @@ class TextRule:
                 and keep the reason in `errors`
 
     A tokenizer of bytes shows half a character as U+FFFD; at the end of a text that is not
-    finished, up to three of these are left out. Answers are remembered by text, so the function
-    must always answer the same.
+    finished, up to three of these are left out, unless the function has a method
+    `beyond_ascii(text)` which says that no character beyond ASCII may come next. Answers are
+    remembered by text, so the function must always answer the same.
 
     Worked value: with decode=lambda ids: "".join("ab"[i] for i in ids) and the rule
     lambda text: text.count("b") <= 1, log V of [0, 1] is 0 and that of [1, 1] is -inf. With
@@ -173,6 +174,12 @@ class TextRule:
         values = self._values([self._read(row) for row in prefix.tolist()])
         return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
 
+    def finished_log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        """log V of rows as finished texts, also of those without an end token."""
+        prefix = as_integers("prefix", prefix, dimensions=2)
+        values = self._values([self._read(row, over=True) for row in prefix.tolist()])
+        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
+
     def finished_values(
         self, texts: Sequence[str], prompts: Sequence[Sequence[int]] | None = None
     ) -> list[float]:
@@ -197,17 +204,23 @@ class TextRule:
 
     # ------------------------------------------------------------------ from tokens to text
 
-    def _read(self, row: list[int]) -> Reading:
+    def _read(self, row: list[int], *, over: bool = False) -> Reading:
         """The text of a row's completion."""
         start = self._start_of(row)
         completion = row[start:]
         prompt = tuple(row[:start]) if "prompt" in self._told else None
-        finished = self.length is not None and len(row) >= self.length
+        finished = over or (self.length is not None and len(row) >= self.length)
         ends = [i for i, token in enumerate(completion) if token in self._ends]
         if ends:
             completion, finished = completion[: ends[0]], True
         text = self._text_of(completion)
-        return Reading(text if finished else _whole_characters(text), finished, prompt)
+        return Reading(text if finished else self._begun_characters(text), finished, prompt)
+
+    def _begun_characters(self, text: str) -> str:
+        """The text without the half of a character at its end, if that character may come there."""
+        whole = _whole_characters(text)
+        may_come = getattr(self.function, "beyond_ascii", None)
+        return whole if may_come is None or len(whole) == len(text) or may_come(whole) else text
 
     def _text_of(self, tokens: list[int]) -> str:
         decode = getattr(self.decode, "decode", self.decode)

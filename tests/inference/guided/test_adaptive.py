@@ -291,3 +291,57 @@ def test_accepted_mass_that_is_tiny_keeps_its_digits(page, draws, monkeypatch):
     decoder = RecomputingDecoder(lm, 1)
     result = adaptive.sample(decoder, Only(2, 3), length=1, n=1, tries=3, rng=FirstDraws(*draws))
     assert result.info.log_normaliser.exp().item() == pytest.approx(tiny, rel=1e-12)
+
+
+# ------------------------------------------------------------------------------ texts cut off
+
+
+class EndsInOne:
+    """Every prefix may go on; a text that is over must end in 1."""
+
+    def log_value(self, prefix):
+        return torch.zeros(len(prefix), dtype=torch.float64)
+
+    def finished_log_value(self, prefix):
+        return (prefix[:, -1] == 1).double().log()
+
+
+class NeverOver(EndsInOne):
+    def finished_log_value(self, prefix):
+        return torch.full((len(prefix),), -math.inf, dtype=torch.float64)
+
+
+def test_a_particle_that_is_cut_off_counts_as_a_finished_text_by_hand():
+    """Two fair coins, two particles: one of them ends in 1 with probability 3/4, and is taken.
+
+    If both end in 0, one of these is taken all the same.
+    """
+    law = particles.law(Coins(0.5, 0.5), EndsInOne(), 2, 2, ess=0.0)
+    assert law == pytest.approx({(0, 1): 3 / 8, (1, 1): 3 / 8, (0, 0): 1 / 8, (1, 0): 1 / 8})
+
+
+@pytest.mark.parametrize("verifier", [EndsInOne(), NeverOver()])
+@pytest.mark.parametrize("algorithm", [particles, adaptive])
+@pytest.mark.parametrize("end", [None, 0])
+def test_the_law_of_texts_that_are_cut_off(algorithm, verifier, end):
+    lm = Coins(0.7, 0.3)
+
+    def draw(rng):
+        result = algorithm.sample(
+            RecomputingDecoder(lm, 1), verifier, length=2, n=2, ess=0.5, end_token=end, rng=rng
+        )
+        return tuple(result.completions()[0])
+
+    expected = algorithm.law(lm, verifier, 2, 2, ess=0.5, end_token=end)
+    assert exact_law(draw).probs == pytest.approx(expected)
+
+
+def test_what_is_cut_off_is_told_as_finished():
+    """The value of the text that is taken, and the estimate of the accepted mass, 1/2."""
+    result = particles.sample(
+        RecomputingDecoder(Coins(0.5, 0.5), 400), EndsInOne(), length=2, n=8, rng=TorchRng(0)
+    )
+    tokens = torch.tensor(result.completions())
+    assert (tokens[:, 1] == 1).double().mean() > 0.98  # all but 2^-8 of the rows
+    assert result.info.log_normaliser.exp().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert not result.info.died.any()

@@ -432,7 +432,7 @@ def law(
             for (token, w), q in step.items()
         ]
 
-    return cloud_law(extend, length, ends, n, ess)
+    return cloud_law(extend, length, ends, n, ess, verifier)
 
 
 class _Refusing:

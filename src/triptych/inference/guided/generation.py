@@ -27,6 +27,7 @@ from triptych.core.protocols import (
     Decoder,
     DecoderValue,
     EndsRows,
+    FinishedValue,
     Value,
     Verifier,
 )
@@ -263,6 +264,21 @@ class Generation:
         self.hear(rows, values)
         return values
 
+    def cut_off(self) -> Bool[Tensor, " batch"]:
+        """Rows that are finished because they have their full length, and not by an end token."""
+        full = self.decoder.lengths >= self.limits[self.owner]
+        if self.end_token is None:
+            return full
+        return full & ~((self.decoder.lengths > self.start) & is_end(self._last(), self.end_token))
+
+    def finished_log_values(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"] | None:
+        """log V of rows as texts that are over; None where the verifier makes no difference."""
+        verifier = self.verifier
+        if not isinstance(verifier, FinishedValue):
+            return None
+        tokens, lengths = self.decoder.tokens[rows], self.decoder.lengths[rows]
+        return self._ask_tokens(tokens, lengths, self.owner[rows], verifier.finished_log_value)
+
     def hear(self, rows: Int[Tensor, " rows"], log_values: Float[Tensor, " rows"]) -> None:
         """Remember what the verifier said of rows as they stand; `result` tells who is accepted."""
         if self.verifier is not None:
@@ -314,18 +330,21 @@ class Generation:
         tokens: Int[Tensor, "rows t"],
         lengths: Int[Tensor, " rows"],
         owner: Int[Tensor, " rows"],
+        question: Callable[[Tensor], Any] | None = None,
     ) -> Float[Tensor, " rows"]:
-        """Rows of one length share a question."""
+        """Rows of one length share a question; it is for log V of a prefix, if none is given."""
         answers = torch.zeros(len(lengths), dtype=torch.float64, device=lengths.device)
         verifier = self.verifier
         if verifier is None:
             return answers
-        assert isinstance(verifier, Value)
+        if question is None:
+            assert isinstance(verifier, Value)
+            question = verifier.log_value
         for length in lengths.unique().tolist():
             same = torch.nonzero(lengths == length)[:, 0]
             prefix = tokens[same, :length]
             answers[same] = self._checked(
-                lambda prefix=prefix: verifier.log_value(prefix),
+                lambda prefix=prefix: question(prefix),
                 lambda prefix=prefix: prefix,
                 lengths[same],
                 owner[same],

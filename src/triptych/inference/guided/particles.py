@@ -171,7 +171,7 @@ def law(
         before = value_of(verifier, x) if x else 0.0
         return [(y, weight + value_of(verifier, y) - before, q) for y, q in longer]
 
-    return cloud_law(extend, length, ends, n, ess)
+    return cloud_law(extend, length, ends, n, ess, verifier)
 
 
 class _Soft:

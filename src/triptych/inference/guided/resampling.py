@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
+from triptych.core.protocols import FinishedValue, Value
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import path_counter
 from triptych.inference.guided.result import Particles, Reason
@@ -89,12 +90,34 @@ def finish(
     values: Float[Tensor, "batch n"],
 ) -> Ended:
     """Go on with one particle a row, drawn by weight; a row without weight stops at its prompt."""
+    log_weights, values = _weigh_cut_off(cloud, log_weights, values)
     log_normaliser = log_weights.logsumexp(-1) - math.log(log_weights.shape[1])
     died = torch.isneginf(log_normaliser)
     every = as_they_stand(cloud, log_weights)
     pick(run, cloud, log_weights, values, died)
     run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
     return Ended(died, log_normaliser, every)
+
+
+def _weigh_cut_off(
+    cloud: Generation, log_weights: Float[Tensor, "batch n"], values: Float[Tensor, "batch n"]
+) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n"]]:
+    """Particles that are cut off count as finished texts, where the verifier tells these apart.
+
+    Their weight has V of a prefix in it, and gets V of a finished text in its place. A row in which
+    nothing would be left stays as it is: an unfinished text is better than none.
+    """
+    alive = ~torch.isneginf(log_weights.reshape(-1))
+    cut = torch.nonzero(cloud.cut_off() & ~cloud.stopped() & alive)[:, 0]
+    said = cloud.finished_log_values(cut) if len(cut) else None
+    if said is None:
+        return log_weights, values
+    after, heard = log_weights.reshape(-1).clone(), values.reshape(-1).clone()
+    after[cut] += said - heard[cut]
+    heard[cut] = said
+    after, heard = after.reshape(log_weights.shape), heard.reshape(values.shape)
+    left = ~torch.isneginf(after).all(-1, keepdim=True)
+    return torch.where(left, after, log_weights), torch.where(left, heard, values)
 
 
 def resample(
@@ -141,11 +164,13 @@ def cloud_law(
     ends: frozenset[int],
     n: int,
     ess: float,
+    verifier: object = None,
 ) -> dict[Text, float]:
     """The exact law of the particle that is picked in the end, by following every cloud.
 
     extend   what a particle (its text, its log-weight) can become in one step: the same two, and
              the probability. It is asked about particles that are alive and not finished.
+    verifier   of a `FinishedValue`, particles that are cut off count as finished texts
 
     The probabilities sum to that of not dying.
     """
@@ -159,6 +184,8 @@ def cloud_law(
     while paths:
         cloud, weights, mass = paths.pop()
         if not any(map(is_open, cloud, weights)):
+            cut = [len(x) == length and not (x and x[-1] in ends) for x in cloud]
+            weights = _finished_weights(verifier, cloud, weights, cut)
             for x, share in zip(cloud, _shares(weights), strict=True):
                 if share > 0:
                     found[x] = found.get(x, 0.0) + mass * share
@@ -183,6 +210,20 @@ def cloud_law(
                 if chance > 0:
                     paths.append((tuple(moved[k] for k in parents), [mean] * n, chance))
     return found
+
+
+def _finished_weights(
+    verifier: object, cloud: Sequence[Text], weights: Sequence[float], cut: Sequence[bool]
+) -> list[float]:
+    """`_weigh_cut_off` of one row, particle by particle."""
+    after = list(weights)
+    if isinstance(verifier, FinishedValue) and isinstance(verifier, Value):
+        for k, x in enumerate(cloud):
+            if cut[k] and weights[k] > -math.inf:
+                row = torch.tensor([x])
+                gain = verifier.finished_log_value(row) - verifier.log_value(row)
+                after[k] += float(gain[0])
+    return after if max(after) > -math.inf else list(weights)
 
 
 def _shares(log_weights: Sequence[float]) -> list[float]:

@@ -18,6 +18,7 @@ _SPACE = re.compile(r"[ \t\n\r]*")
 _PLAIN = re.compile(r'[^"\\\x00-\x1f]*')
 _ESCAPE = re.compile(r'\\(?:["\\/bfnrt]|u([0-9a-fA-F]{4}))')
 _HALF_ESCAPE = re.compile(r"\\(?:u([0-9a-fA-F]{0,3}))?")
+_ESCAPED_CHARACTER = re.compile(r"\\.", re.DOTALL)
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _HALF_NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*|(?:\.[0-9]+)?[eE][+-]?[0-9]*)?)?")
 _NUMBER_CHARACTERS = re.compile(r"[-+.0-9eE]+")
@@ -63,6 +64,13 @@ class JsonPrefix:
         except _Refused:
             return False
         return reader.at == len(text)
+
+    def beyond_ascii(self, text: str) -> bool:
+        """Whether a character beyond ASCII may come next: inside of a string, and nowhere else.
+
+        Worked value: yes after '{"na', no after '{"name"' and after '{"name": "\\""'.
+        """
+        return _ESCAPED_CHARACTER.sub("", as_text("text", text)).count('"') % 2 == 1
 
 
 class _Cut(Exception):
