@@ -103,3 +103,15 @@ def test_a_batched_rule_gets_lists():
     together = guide(LM, PROMPTS, Together(), max_new_tokens=6, rng=2)
     assert together.texts == one_by_one.texts
     assert together.accepted == one_by_one.accepted
+
+
+def test_a_text_that_is_cut_off_is_taken_if_it_counts_as_finished():
+    """No end in sight: a text of 3 tokens is over, and must not end in 0 then."""
+
+    def ends_well(text, finished):
+        return not (finished and text.endswith("0"))
+
+    found = guide(LM, PROMPTS * 4, ends_well, "particles", n=3, max_new_tokens=3, rng=0)
+    for text, accepted, several in zip(found.texts, found.accepted, found.weights, strict=True):
+        right = [not particle.text.endswith("0") for particle in several]
+        assert accepted == any(right) == (not text.endswith("0"))

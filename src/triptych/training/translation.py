@@ -363,7 +363,9 @@ class _Clock:
 
     def save(self, folder: Path, device: torch.device) -> None:
         state = torch.cuda.get_rng_state(device).tolist() if device.type == "cuda" else None
-        (folder / "clock.json").write_text(json.dumps(vars(self) | {"dropout": state}))
+        temporary = folder / "clock.json.new"
+        temporary.write_text(json.dumps(vars(self) | {"dropout": state}))
+        temporary.replace(folder / "clock.json")
 
     def resume(self, folder: Path, device: torch.device) -> None:
         """Steps and seconds of before; with another budget the steps are planned anew."""

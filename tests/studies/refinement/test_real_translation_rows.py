@@ -21,11 +21,11 @@ from triptych.studies.refinement.real_translation.rows import Compared, Scored, 
 from triptych.studies.refinement.real_translation.scoring import (
     Scores,
     bleu_of_counts,
-    equal_neighbours,
     rows_of_phases,
 )
 from triptych.studies.refinement.shared.translating import (
     Refinement,
+    equal_neighbours,
     first_hypotheses,
     refine_batch,
 )

@@ -24,6 +24,7 @@ from triptych.studies.refinement.real_translation.rows import (
     Timed,
     Trained,
 )
+from triptych.studies.refinement.shared.translating import equal_neighbours
 
 RESAMPLES = 500
 AUTOREGRESSIVE = "student beam 5"
@@ -43,11 +44,6 @@ def repeated_words(output: str, reference: str) -> int:
     wanted = Counter(_repeats(reference))
     found = Counter(_repeats(output))
     return sum((found - wanted).values())
-
-
-def equal_neighbours(tokens: Sequence[int]) -> int:
-    """Tokens that equal the one before them. Worked value: 5 5 5 7 7 has 3."""
-    return sum(a == b for a, b in itertools.pairwise(tokens))
 
 
 def _repeats(text: str) -> list[str]:

@@ -129,8 +129,13 @@ def search(
     rows = found.tokens[:, 0].tolist()
     tokens = [row[:length] for row, length in zip(rows, lengths, strict=True)]
     passes = [min(length + 1, limit) for length, limit in zip(lengths, limits, strict=True)]
-    repeated = [sum(a == b for a, b in itertools.pairwise(row)) for row in tokens]
+    repeated = [equal_neighbours(row) for row in tokens]
     return Translated(tokens, passes, repeated, time.perf_counter() - began)
+
+
+def equal_neighbours(tokens: Sequence[int]) -> int:
+    """Tokens that equal the one before them. Worked value: 5 5 5 7 7 has 3."""
+    return sum(a == b for a, b in itertools.pairwise(tokens))
 
 
 def first_hypotheses(
