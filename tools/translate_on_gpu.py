@@ -6,12 +6,14 @@
     python tools/translate_on_gpu.py pipeline --data DATA.npz --out FOLDER --direction en-de
     python tools/translate_on_gpu.py latency --data DATA.npz --out FOLDER --direction en-de
     python tools/translate_on_gpu.py speed --data DATA.npz
+    python tools/translate_on_gpu.py check
 
 `split` makes aligned files of a table (source, target, origin): for the corpus `software`, which
 needs `--corpus software` in `all`. `prepare` runs where the text is: it learns the vocabulary and
 writes the numbers. `all` starts the pipelines of both directions and two seeds side by side, then
 the latencies. Each writes a line of JSON after every phase, so nothing is lost when the machine is.
-`speed` says how long a step takes, each way; `all --choosing 60` takes the fastest of them.
+`speed` says how long a step takes, each way; `all --choosing 60` takes the fastest of them. `check`
+compares attention of short sentences with torch's, on this GPU.
 """
 
 import argparse
@@ -30,6 +32,7 @@ import numpy as np
 import torch
 
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
+from triptych.models.short_attention import attend
 from triptych.studies.refinement.real_translation.pipeline import (
     SETS,
     Pairs,
@@ -89,7 +92,7 @@ def pipeline(options: argparse.Namespace) -> None:
         device=device,
         recorded=not options.eager,
         compiled=options.compile,
-        attention=options.attention,
+        kernels=options.kernels,
         other=load(other)
         if (other := Path(options.data).with_name("other.npz")).exists()
         else None,
@@ -111,10 +114,10 @@ def pipeline(options: argparse.Namespace) -> None:
             try:
                 found = run()
             except Exception as error:
-                if not (work.recorded or work.compiled):
+                if not (work.recorded or work.compiled or work.kernels == "short"):
                     raise
                 log(name, phase, "again, as it is written:", repr(error)[:500])
-                work.recorded = work.compiled = False
+                work.recorded, work.compiled, work.kernels = False, False, "torch"
                 found = run()
         except Exception as error:
             log(name, phase, "FAILED", repr(error)[:500])
@@ -216,7 +219,35 @@ def probe(options: argparse.Namespace) -> None:
     log("probe:", "recorded" if good and falls else "eager", causal.why_not, parallel.why_not)
 
 
-WAYS = ("plain", "math", "compiled", "compiled math")
+WAYS = ("compiled short", "compiled", "short", "plain")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Attention of short sentences against torch's in float64: outputs and gradients."""
+    worst = 0.0
+    for number, (t, s, masked, causal) in enumerate(
+        [(12, 12, True, False), (13, 13, False, True), (26, 20, True, False), (47, 47, True, False)]
+    ):
+        draws = torch.Generator(options.device).manual_seed(number)
+
+        def drawn(length: int, draws: torch.Generator = draws) -> torch.Tensor:
+            values = torch.randn(300, length, 8, 32, device=options.device, generator=draws)
+            return values.bfloat16().transpose(1, 2).requires_grad_()
+
+        inputs, gradient = [drawn(t), drawn(s), drawn(s)], drawn(t).detach()
+        lengths = torch.randint(1, s + 1, (300, 1), device=options.device, generator=draws)
+        shown = (torch.arange(s, device=options.device) < lengths)[:, None, None]
+        found = []
+        for kernels, dtype in (("short", torch.bfloat16), ("torch", torch.float64)):
+            own = [each.detach().to(dtype).requires_grad_() for each in inputs]
+            out = attend(*own, shown if masked else None, causal=causal, kernels=kernels)
+            back = torch.autograd.grad(out, own, gradient.to(dtype))
+            found.append([out.detach().double(), *(each.double() for each in back)])
+        for mine, exact in zip(*found, strict=True):
+            worst = max(worst, float((mine - exact).norm() / exact.norm()))
+    log(f"check: largest relative distance {worst:.2e}", "good" if worst < 1e-2 else "WRONG")
+    if not worst < 1e-2:
+        sys.exit(1)
 
 
 def speed(options: argparse.Namespace) -> None:
@@ -225,7 +256,7 @@ def speed(options: argparse.Namespace) -> None:
     pairs = load(Path(options.data))
     times: dict[str, float] = {}
     for way in options.ways.split(","):
-        compiled, attention = "compiled" in way, "math" if "math" in way else "torch"
+        compiled, kernels = "compiled" in way, "short" if "short" in way else "torch"
         work = Pipeline(
             pairs,
             *options.direction.split("-"),
@@ -234,7 +265,7 @@ def speed(options: argparse.Namespace) -> None:
             device=options.device,
             recorded=True,
             compiled=compiled,
-            attention=attention,
+            kernels=kernels,
         )
         clock: dict[int, float] = {}
 
@@ -269,7 +300,8 @@ def speed(options: argparse.Namespace) -> None:
 def fastest(options: argparse.Namespace, environment: dict[str, str]) -> list[str]:
     """The flags of the fastest way."""
     command = [sys.executable, __file__, "speed", "--data", options.data]
-    command += ["--device", options.device, "--corpus", options.corpus]
+    command += ["--device", options.device, "--corpus", options.corpus, "--ways", options.ways]
+    command += ["--plan", options.plan]
     try:
         done = subprocess.run(
             command, env=environment, stdout=subprocess.PIPE, text=True, timeout=options.choosing
@@ -281,7 +313,7 @@ def fastest(options: argparse.Namespace, environment: dict[str, str]) -> list[st
     found = [line.split("speed: ")[1].split(": ") for line in said.splitlines() if " ms a" in line]
     best = min(found, key=lambda each: float(each[1].split()[0]), default=["plain"])[0]
     flags = ["--compile"] if "compiled" in best else []
-    return [*flags, "--attention", "math" if "math" in best else "torch"]
+    return [*flags, "--kernels", "short" if "short" in best else "torch"]
 
 
 def start_mps() -> dict[str, str]:
@@ -322,7 +354,9 @@ def everything(options: argparse.Namespace) -> None:
     began = time.time()
     environment = start_mps() if options.device == "cuda" and not options.no_mps else os.environ
     environment = dict(environment) | {"OMP_NUM_THREADS": "3", "PYTHONUNBUFFERED": "1"}
-    mode = "eager" if options.eager else run_probe(options, environment)
+    mode = "eager" if options.eager else "recorded"
+    if not (options.eager or options.no_probe):
+        mode = run_probe(options, environment)
     if mode == "failed" and "CUDA_MPS_PIPE_DIRECTORY" in environment:
         log("without mps")
         for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
@@ -342,7 +376,7 @@ def everything(options: argparse.Namespace) -> None:
         shared_work += fastest(options, environment)
     else:
         shared_work += ["--compile"] if options.compile else []
-        shared_work += ["--attention", options.attention]
+        shared_work += ["--kernels", options.kernels]
     me = [sys.executable, __file__]
     work = []
     for seed in range(options.first_seed, options.first_seed + options.seeds):
@@ -431,7 +465,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "what",
-        choices=("all", "pipeline", "latency", "split", "prepare", "probe", "speed", "collect"),
+        choices=(
+            *("all", "pipeline", "latency", "split", "prepare"),
+            *("probe", "speed", "check", "collect"),
+        ),
     )
     parser.add_argument("--data", default="device-data/multi30k.npz")
     parser.add_argument("--out", default="/tmp/translate")
@@ -448,11 +485,12 @@ def main() -> None:
     parser.add_argument("--plan", default="{}")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--attention", choices=("torch", "math"), default="torch")
+    parser.add_argument("--kernels", choices=("torch", "short"), default="torch")
     parser.add_argument("--ways", default=",".join(WAYS))
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--choosing", type=float, default=0.0, help="seconds to choose by `speed`")
     parser.add_argument("--no-mps", action="store_true")
+    parser.add_argument("--no-probe", action="store_true", help="steps can be recorded here")
     parser.add_argument("--seconds", type=float, default=700.0)
     parser.add_argument("--deadline", type=float, default=float("inf"))
     parser.add_argument("--ablation-needs", type=float, default=75.0)
@@ -467,6 +505,7 @@ def main() -> None:
         "prepare": prepare,
         "probe": probe,
         "speed": speed,
+        "check": check,
         "collect": lambda given: collect(Path(given.out), given),
     }[options.what](options)
 

@@ -16,8 +16,16 @@ from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.training.classifier import train_classifier
-from triptych.training.loop import AHEAD, AnswersScored, fit, predictions
-from triptych.training.objectives import LossName, Prediction, loss, masked, scored_loss
+from triptych.training.loop import AHEAD, AnswersScored, fit, loss_of_answers, predictions
+from triptych.training.objectives import (
+    LossName,
+    Prediction,
+    loss,
+    masked,
+    places_needed,
+    scored_loss,
+    scored_places,
+)
 from triptych.training.step import Descent, Recipe
 
 TRUTH = HMM.random_permutation_mixture(3, 4, 6, seed=1)
@@ -48,6 +56,44 @@ def assert_same_loss(model, prediction: Prediction, name: LossName) -> None:
 
 SHAPES = [{}, {"norm": "post"}, {"positions": "rotary"}, {"layers": 1}]
 LOSSES = list(product(["cross_entropy", "squared"], [False, True]))
+
+
+@pytest.mark.parametrize(("shape", "measured"), pairs(SHAPES, LOSSES))
+def test_placed_logits_give_the_same_loss_and_gradient(
+    shape: dict, measured: tuple[LossName, bool]
+) -> None:
+    """What a recorded step computes on a GPU: logits at as many positions of every row."""
+    name, exact = measured
+    objective = masked(words=4, p_m=0.3, truth=TRUTH if exact else None)
+    prediction, model = objective(TRUTH.sample(9, 0), TorchRng(1)), masked_lm(**shape)
+    recipe = Recipe(steps=1, loss=name)
+    whole = loss_of_answers(model, prediction, recipe)
+    placed = loss_of_answers(model, prediction, recipe, most=int(prediction.scored.sum(1).max()))
+    assert placed.item() == pytest.approx(whole.item(), rel=1e-5)
+    ours, theirs = gradients(placed, model.net), gradients(whole, model.net)
+    for one, other in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+    few = loss_of_answers(model, prediction, recipe, most=1)
+    assert few.isnan()  # a scored position is missing: no number, and never a wrong one
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_logits_at_places(causal: bool) -> None:
+    net = masked_lm().net if not causal else Transformer(Shape(5, 6, width=8), seed=0)
+    tokens = torch.randint(4, (3, 6), generator=torch.Generator().manual_seed(0))
+    at = torch.tensor([[0, 5], [3, 3], [2, 1]])
+    whole = net(tokens)
+    wanted = torch.stack([whole[row][places] for row, places in enumerate(at)])
+    torch.testing.assert_close(net.logits_at(tokens, at), wanted)
+
+
+def test_places_by_hand() -> None:
+    scored = torch.tensor([[False, True, False, True], [True, False, False, False]])
+    assert scored_places(scored, 3).tolist() == [[1, 3, 0], [0, 1, 2]]
+    assert places_needed(torch.ones(2, 7, dtype=torch.bool)) == 7
+    rows = torch.arange(512) < torch.tensor([24, 26])[:, None]
+    assert places_needed(rows) == 80  # 25 + 8 · 5 + 8 = 73
+    assert places_needed(rows[:, :30]) == 30  # no more than there are
 
 
 @pytest.mark.parametrize(("shape", "measured"), pairs(SHAPES, LOSSES))

@@ -22,7 +22,7 @@ h     source states   [batch, source, width]       n    target length   1 ... le
 import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -39,7 +39,8 @@ from triptych.core.validation import (
     as_size,
     set_fields,
 )
-from triptych.models.layers import FeedForward, Shape
+from triptych.models.layers import FeedForward, Shape, check_choice
+from triptych.models.short_attention import Kernels, attend
 from triptych.models.transformer import draw_weights
 
 __all__ = ["DecoderCache", "Encoded", "EncoderDecoder", "LastAttention", "PairShape"]
@@ -151,6 +152,7 @@ class _Heads(nn.Module):
     def __init__(self, shape: PairShape) -> None:
         super().__init__()
         self.heads = shape.heads
+        self.kernels: Kernels = "torch"
         self.query, self.key, self.value, self.output = (
             nn.Linear(shape.width, shape.width, bias=False) for _ in range(4)
         )
@@ -170,9 +172,7 @@ class _Heads(nn.Module):
         """W^O Σ_j P_ij v_j over the allowed j, or over j ≤ i."""
         rows = value.shape[0]
         query, key = query.expand(rows, -1, -1, -1), key.expand(rows, -1, -1, -1)
-        mixed = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=allowed, is_causal=causal
-        )
+        mixed = attend(query, key, value, allowed, causal=causal, kernels=self.kernels)
         return self.output(mixed.transpose(1, 2).flatten(-2))
 
     def pattern(self, query: Tensor, key: Tensor, allowed: Tensor | None) -> Tensor:
@@ -329,6 +329,16 @@ class EncoderDecoder(nn.Module):
         """
         for layer in (*self.encoder, *self.decoder):
             layer.compile(dynamic=True)
+
+    def use_kernels(self, kernels: str) -> None:
+        """Compute attention by "torch", or by programs for "short" sentences where they fit.
+
+        The same function with other rounding; nothing changes on a CPU.
+        """
+        check_choice("kernels", kernels, get_args(Kernels))
+        for part in self.modules():
+            if isinstance(part, _Heads):
+                part.kernels = cast(Kernels, kernels)
 
     # ------------------------------------------------------------------ reading the source
 

@@ -152,6 +152,12 @@ class MaskedLM:
         """The `token_logits` where scored, to rounding, for less."""
         return ScoredLogits(self.net.logits_where(seen, scored)[..., : self.vocab_size])
 
+    def placed_logits(
+        self, seen: Int[Tensor, "batch length"], at: Int[Tensor, "batch places"]
+    ) -> Float[Tensor, "batch places vocab"]:
+        """The `token_logits` at some positions of every row, to rounding, for less."""
+        return self.net.logits_at(seen, at)[..., : self.vocab_size]
+
     def embed(self, tokens: Prefix, hidden: Hidden | None = None) -> Float[Tensor, "batch t width"]:
         """The embedding of each token, without its position; the mask token's where hidden."""
         if hidden is None:

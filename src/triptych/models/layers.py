@@ -27,7 +27,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.core.validation import UserError, as_flag, as_number, as_size, set_fields
@@ -151,6 +151,14 @@ def _part(rotation: Rotation, positions: slice) -> Rotation:
     return Rotation(rotation.cos[..., positions, :], rotation.sin[..., positions, :])
 
 
+def at_rows(
+    x: Float[Tensor, "batch t width"], at: Int[Tensor, "batch places"]
+) -> Float[Tensor, "batch places width"]:
+    """x[b, at[b, i]]; the gradient of `index_select` is faster than that of indexing."""
+    rows = x.shape[1] * torch.arange(len(x), device=x.device)[:, None]
+    return x.flatten(0, 1).index_select(0, (rows + at).flatten()).unflatten(0, at.shape)
+
+
 class ProjectionNorm(nn.Module):
     """LN_C(x) = Px / max(|Px|, C), Px = x minus its mean: no gain, no bias [li, (2.43)].
 
@@ -246,26 +254,39 @@ class Attention(nn.Module):
         rotation: Rotation | None = None,
     ) -> Float[Tensor, "1 chosen width"]:
         """a(X) at the chosen positions, in reading order: their queries, all keys and values."""
-        t = x.shape[1]
         most = max(1, int(chosen.sum(1).max()))  # queries of a row; the last ones may be idle
         at = chosen.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
-        rows = t * torch.arange(len(x), device=x.device)[:, None]
-        asking = x.flatten(0, 1).index_select(0, (rows + at).flatten()).unflatten(0, at.shape)
-        query = self._by_head(self.query, asking)
+        mixed = self._mixed_at(x, at, rotation)
+        used = chosen.gather(1, at).flatten().nonzero()[:, 0]
+        answers = mixed.transpose(1, 2).flatten(-2).flatten(0, 1).index_select(0, used)
+        return (answers if self.output is None else self.output(answers))[None]
+
+    def at_places(
+        self,
+        x: Float[Tensor, "batch t width"],
+        at: Int[Tensor, "batch places"],
+        *,
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "batch places width"]:
+        """a(X) at some positions of every row, the same number of each."""
+        return self.join(self._mixed_at(x, at, rotation))
+
+    def _mixed_at(
+        self, x: Tensor, at: Int[Tensor, "batch places"], rotation: Rotation | None
+    ) -> Float[Tensor, "batch heads places head_width"]:
+        """Σ_j P_ij v_j for the queries i that are asked for, over all keys that each may see."""
+        query = self._by_head(self.query, at_rows(x, at))
         key, value = (self._by_head(linear, x) for linear in (self.key, self.value))
         if rotation is not None:
             query, key = rotate(query, Rotation(*(p[at] for p in rotation))), rotate(key, rotation)
-        past = torch.arange(t, device=x.device) <= at[..., None]
-        mixed = F.scaled_dot_product_attention(
+        past = torch.arange(x.shape[1], device=x.device) <= at[..., None]
+        return F.scaled_dot_product_attention(
             query,
             key,
             value,
             attn_mask=past[:, None] if self.causal else None,
             scale=self.scale,
         )
-        used = chosen.gather(1, at).flatten().nonzero()[:, 0]
-        answers = mixed.transpose(1, 2).flatten(-2).flatten(0, 1).index_select(0, used)
-        return (answers if self.output is None else self.output(answers))[None]
 
     def split(
         self, x: Float[Tensor, "batch t width"], rotation: Rotation | None
@@ -384,6 +405,17 @@ class Block(nn.Module):
         attended = self.attention.where(self.before(x), chosen, rotation=rotation)
         places = chosen.flatten().nonzero()[:, 0]
         return self.after(x.flatten(0, 1).index_select(0, places)[None], attended)
+
+    def at_places(
+        self,
+        x: Float[Tensor, "batch t width"],
+        at: Int[Tensor, "batch places"],
+        *,
+        rotation: Rotation | None = None,
+    ) -> Float[Tensor, "batch places width"]:
+        """The layer's output at some positions of every row, the same number of each."""
+        attended = self.attention.at_places(self.before(x), at, rotation=rotation)
+        return self.after(at_rows(x, at), attended)
 
     def _added(self, x: Tensor, update: Tensor, norm: nn.Module | None) -> Tensor:
         update = self._normed(update, norm, "projection")

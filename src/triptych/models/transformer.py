@@ -158,8 +158,22 @@ class Transformer(nn.Module):
         self, tokens: Int[Tensor, "batch t"], chosen: Bool[Tensor, "batch t"]
     ) -> Float[Tensor, "chosen vocab"]:
         """Logits at the chosen positions, in reading order; the last layer computes no others."""
-        x = self._inputs(tokens, None)
+        x, last, rotation = self._before_the_last(tokens)
         check_shape("chosen", chosen, tuple(x.shape[:2]), "these tokens")
+        return self.read_out(last.where(x, chosen, rotation=rotation)[0])
+
+    def logits_at(
+        self, tokens: Int[Tensor, "batch t"], at: Int[Tensor, "batch places"]
+    ) -> Float[Tensor, "batch places vocab"]:
+        """Logits at some positions of every row; the last layer computes no others."""
+        x, last, rotation = self._before_the_last(tokens)
+        return self.read_out(last.at_places(x, at, rotation=rotation))
+
+    def _before_the_last(
+        self, tokens: Int[Tensor, "batch t"]
+    ) -> tuple[Float[Tensor, "batch t width"], Block, Rotation | None]:
+        """What the last layer reads, that layer, and the turns of its queries and keys."""
+        x = self._inputs(tokens, None)
         positions = torch.arange(x.shape[1], device=x.device)
         x, rotation = self.place(x, positions), self.rotation(positions)
         *before, last = self.blocks
@@ -167,7 +181,7 @@ class Transformer(nn.Module):
             assert isinstance(block, Block)
             x = block.after(x, block.attention(block.before(x), rotation=rotation).output)
         assert isinstance(last, Block)
-        return self.read_out(last.where(x, chosen, rotation=rotation)[0])
+        return x, last, rotation
 
     def inspect(
         self,

@@ -25,8 +25,8 @@ def train_classifier(
     """Minimise the cross-entropy of `scores(rows)` against labels[rows], epoch after epoch.
 
     A label is a class or, as a float, a law on the classes. Every epoch goes through the examples
-    in a new random order, in whole batches; returns the loss of every step. `recipe.autocast` is
-    for scores on a GPU.
+    in a new random order, in whole batches; returns the loss of every step. `recipe.autocast` and
+    `recipe.compile` are for scores on a GPU.
     """
     if labels.is_floating_point():
         check_laws(labels)
@@ -50,9 +50,11 @@ def train_classifier(
             return nullcontext()
         return torch.autocast("cuda", torch.bfloat16, cache_enabled=not recorded)
 
+    answer = torch.compile(scores) if recipe.compile and on_gpu else scores
+
     def loss_of(rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         with cast():
-            found = scores(rows)
+            found = answer(rows)
         found = found.float() if found.dtype == torch.bfloat16 else found
         return F.cross_entropy(found, labels[rows])
 

@@ -5,11 +5,11 @@ stopped continues from its checkpoint to bitwise the same result on the same dev
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, cast, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -20,7 +20,15 @@ from triptych.core.validation import UserError
 from triptych.models.language_models import ScoredLogits
 from triptych.training.checkpoints import resume, save
 from triptych.training.gap import Gap, measure_on
-from triptych.training.objectives import Objective, Prediction, loss, scored_loss
+from triptych.training.objectives import (
+    Objective,
+    Prediction,
+    loss,
+    placed_loss,
+    places_needed,
+    scored_loss,
+    scored_places,
+)
 from triptych.training.recorded import RecordedSteps
 from triptych.training.step import Descent, Recipe, descend
 
@@ -47,6 +55,15 @@ class AnswersScored(Protocol):
     def scored_logits(
         self, seen: Int[Tensor, "batch columns"], scored: Bool[Tensor, "batch positions"], /
     ) -> ScoredLogits: ...
+
+
+@runtime_checkable
+class AnswersPlaces(Protocol):
+    """A language model that computes logits at as many positions of every row, for less."""
+
+    def placed_logits(
+        self, seen: Int[Tensor, "batch columns"], at: Int[Tensor, "batch places"], /
+    ) -> Float[Tensor, "batch places vocab"]: ...
 
 
 @dataclass
@@ -93,27 +110,29 @@ def fit(
         history.gaps = [(at, Gap(*values)) for at, values in record["gaps"]]
     history.losses = descent.losses
     last = recipe.steps if stop_after is None else min(recipe.steps, stop_after)
-    forward = torch.compile(model.token_logits) if recipe.compile else model.token_logits
     quick = recipe.quick and device_type == "cpu"
     if quick and checkpoint is not None:
         raise UserError("a quick recipe draws data ahead, which a checkpoint does not keep")
     if recipe.recorded and checkpoint is not None:
         raise UserError("the steps of a recorded recipe cannot be resumed from a checkpoint")
     data = predictions(sample, objective, recipe.batch, rng, ahead=AHEAD if quick else 1)
+    most = 0
+    if recorded and isinstance(model, AnswersPlaces):
+        drawn = next(data)
+        most = places_needed(drawn.scored)
+        data = itertools.chain([drawn], data)
+
+    def answer(prediction: Prediction) -> Float[Tensor, ""]:
+        return loss_of_answers(model, prediction, recipe, most=most, cached=not recorded)
+
+    answer_loss = torch.compile(answer) if recipe.compile else answer
     net.train()
 
     def loss_of(prediction: Prediction) -> Float[Tensor, ""]:
         if quick and not recipe.compile and isinstance(model, AnswersScored):
             logits = model.scored_logits(prediction.seen, prediction.scored)
             return scored_loss(logits, prediction, recipe.loss)
-        cast = (
-            torch.autocast(device_type, torch.bfloat16, cache_enabled=not recorded)
-            if recipe.autocast == "bfloat16"
-            else nullcontext()
-        )
-        with cast:
-            logits = forward(prediction.seen)
-        return loss(logits, prediction, recipe.loss)
+        return answer_loss(prediction)
 
     def after(done: int) -> None:
         """Measure, report and save where that is due."""
@@ -146,6 +165,28 @@ def fit(
         descent.use_average()
     net.eval()
     return history
+
+
+def loss_of_answers(
+    model: Trainable, prediction: Prediction, recipe: Recipe, *, most: int = 0, cached: bool = True
+) -> Float[Tensor, ""]:
+    """The loss of what the model answers, at every position, or at `most` of every row.
+
+    most      0: at every position. Otherwise the model must have `placed_logits`
+    cached    whether weights in half precision are kept from one use to the next in a step
+    """
+    kind, half = prediction.seen.device.type, recipe.autocast == "bfloat16"
+    at = None
+    if 0 < most < prediction.seen.shape[1]:
+        at = scored_places(prediction.scored, most)
+    with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=cached):
+        if at is None:
+            logits = model.token_logits(prediction.seen)
+        else:
+            logits = cast(AnswersPlaces, model).placed_logits(prediction.seen, at)
+    if at is None:
+        return loss(logits, prediction, recipe.loss)
+    return placed_loss(logits, at, prediction, recipe.loss)
 
 
 def predictions(

@@ -9,6 +9,7 @@ exact conditional law in its place: the expected gradient is the same and the va
     positions(k, truth=None)            x_i given all but k hidden positions (k-pseudolikelihood)
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -163,6 +164,49 @@ def scored_loss(
         law = prediction.law[prediction.scored]
         each = _against_law(answers.index_select(0, place), law, name)
     return each.sum() / max(1, len(tokens))
+
+
+def placed_loss(
+    logits: Float[Tensor, "batch places vocab"],
+    at: Int[Tensor, "batch places"],
+    prediction: Prediction,
+    name: LossName = "cross_entropy",
+) -> Float[Tensor, ""]:
+    """The `loss` from logits at the positions `at`, to rounding; nan if a scored one is missing.
+
+    Unlike `scored_loss` its shapes do not depend on how many positions are scored, which is what a
+    recorded step needs.
+    """
+    scored = prediction.scored.gather(1, at)
+    law = prediction.law
+    if law is not None:
+        law = law.gather(1, at[..., None].expand(-1, -1, law.shape[-1]))
+    found = loss(logits, Prediction(at, prediction.tokens.gather(1, at), scored, law), name)
+    missing = scored.sum() != prediction.scored.sum()
+    return torch.where(missing, torch.nan, found)
+
+
+def scored_places(scored: Bool[Tensor, "batch length"], most: int) -> Int[Tensor, "batch {most}"]:
+    """The scored positions of every row, then others: `most` in all.
+
+    Worked value: scored at 1 and 3 of 4 positions, most 3: 1, 3, 0.
+    """
+    return scored.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :most]
+
+
+def places_needed(scored: Bool[Tensor, "batch length"]) -> int:
+    """How many positions of a row hold all scored ones in every batch like this.
+
+    Where rows differ, eight standard deviations above their mean: a chance of less than 1e-9.
+    Worked value: 25 scored positions on average of 512: 25 + 8 √25 + 8 = 73, and 80 as a multiple
+    of 16.
+    """
+    counts = scored.sum(1)
+    fewest, mean, length = int(counts.min()), float(counts.double().mean()), scored.shape[1]
+    if fewest == int(counts.max()):
+        return max(1, fewest)
+    wanted = mean + 8 * math.sqrt(mean) + 8
+    return min(length, 16 * math.ceil(wanted / 16))
 
 
 def member_scored_losses(

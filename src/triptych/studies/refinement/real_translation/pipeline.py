@@ -3,8 +3,8 @@
     teacher      autoregressive, on the pairs as they are
     distil       its translations of the training sources by beam search
     student      autoregressive, on these
-    padir        parallel, on these
     ablations    parallel, shorter, one change each: `reference` has none
+    padir        parallel, on these
 
 Every phase has a number of steps and of seconds and ends with whichever comes first. What a phase
 found is handed over at once, so that nothing is lost when a machine is. The numbers are integers:
@@ -14,17 +14,16 @@ text and scores are made elsewhere (`scoring`), where the packages for it are.
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
+from triptych.models.short_attention import Kernels
 from triptych.studies.refinement.real_translation.attention import measure_attention
 from triptych.studies.refinement.shared.translating import (
     Refinement,
@@ -128,14 +127,15 @@ class Pipeline:
         device: torch.device | str = "cpu",
         recorded: bool = False,
         compiled: bool = False,
-        attention: Literal["torch", "math"] = "torch",
+        kernels: Kernels = "torch",
         other: Pairs | None = None,
         say: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.pairs, self.plan, self.seed = pairs, plan, seed
         self.other = other  # the same sentences in the pieces of another vocabulary
         self.device, self.recorded, self.say = torch.device(device), recorded, say
-        self.compiled, self.attention_by = compiled, attention
+        self.compiled = compiled
+        self.kernels: Kernels = kernels
         self.source, self.target = source, target
         self.sources, self.targets = self._training_pairs()
         self.nets: dict[str, EncoderDecoder] = {}
@@ -177,14 +177,14 @@ class Pipeline:
             ("teacher", self.train_teacher),
             ("distil", self.distil),
             ("student", self.train_student),
-            ("padir", self.train_padir),
-            ("remasking", self.remasking),
-            ("attention", self.attention),
             *(
                 (f"ablation {name}", functools.partial(self.ablation, name))
                 for name in self.plan.ablations
                 if name != "raw_other_vocabulary" or self.other is not None
             ),
+            ("padir", self.train_padir),
+            ("remasking", self.remasking),
+            ("attention", self.attention),
         ]
 
     def train_teacher(self) -> Found:
@@ -339,6 +339,7 @@ class Pipeline:
             dropout=plan.dropout,
         )
         net = EncoderDecoder(shape, seed=self._rng(name).seed, device=self.device)
+        net.use_kernels(self.kernels)
         corpus = PairCorpus(
             sources,
             targets,
@@ -358,21 +359,17 @@ class Pipeline:
             autocast="bfloat16" if self.device.type == "cuda" else "none",
             compile=self.compiled,
         )
-        # The kernels that torch chooses are made for long sentences; those of "math" are plain
-        # products.
-        kernels = sdpa_kernel(SDPBackend.MATH) if self.attention_by == "math" else nullcontext()
-        with kernels:
-            history = fit_translator(
-                net,
-                corpus,
-                recipe,
-                self._rng(f"train {name}"),
-                corruption=corruption,
-                refit_lengths=refit_lengths,
-                seconds=budget[1],
-                recorded=self.recorded,
-                report=report,
-            )
+        history = fit_translator(
+            net,
+            corpus,
+            recipe,
+            self._rng(f"train {name}"),
+            corruption=corruption,
+            refit_lengths=refit_lengths,
+            seconds=budget[1],
+            recorded=self.recorded,
+            report=report,
+        )
         self.say(
             f"{name}: {history.steps} steps in {history.seconds:.0f} s, "
             f"recorded {history.recorded} ({history.why_not}), loss {history.losses[-1]:.3f}"

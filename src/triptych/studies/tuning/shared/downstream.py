@@ -225,6 +225,7 @@ def prompt_and_head(model: SoftMasked, data: Downstream, sizes: Tuned, seed: int
         warmup=sizes.tuning_steps // 8,
         decay="linear",
         autocast=sizes.precision if sizes.precision == "bfloat16" else "none",
+        compile=sizes.compile,
         quick=True,
         recorded=True,
     )
