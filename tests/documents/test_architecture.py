@@ -126,7 +126,8 @@ sys.meta_path.insert(0, Missing())
 for package in sys.argv[1:]:
     module = importlib.import_module(f"triptych.{package}")
     for info in pkgutil.walk_packages(module.__path__, f"triptych.{package}."):
-        importlib.import_module(info.name)
+        if not info.name.endswith("_kernels"):  # programs for a GPU alone, in Triton
+            importlib.import_module(info.name)
         print(info.name)
 if sys.argv[1] != "lab":
     from triptych.studies.api.figures import Figure, Panel, Series

@@ -103,6 +103,7 @@ def _backward(
 def forward(
     query: Tensor, key: Tensor, value: Tensor, allowed: Tensor | None, causal: bool
 ) -> Tensor:
+    """What every query attends to; shapes as in `short_attention.attend`, `allowed` by row."""
     query, key, value = (_with_rows(each) for each in (query, key, value))
     out = _beside(query)
     batch, heads, t, _ = query.shape
@@ -125,6 +126,7 @@ def backward(
     allowed: Tensor | None,
     causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of queries, keys and values, from that of what `forward` gives."""
     gradient, query, key, value = (_with_rows(each) for each in (gradient, query, key, value))
     to_query, to_key, to_value = _beside(query), _beside(key), _beside(value)
     batch, heads, t, _ = query.shape

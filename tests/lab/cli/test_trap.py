@@ -63,6 +63,6 @@ def test_pictures_stand_on_white(tmp_path):
         "trap-same-attention",
     ]
     for file in files:
-        assert 'width="100%" height="100%" fill="#ffffff"/>' in file.read_text()
+        assert 'style="fill: #ffffff"/>' in file.read_text()
     (tmp_path / "file").write_text("")
     assert "cannot be written to" in run("trap", "pictures", str(tmp_path / "file")).stderr

@@ -17,7 +17,7 @@ from triptych.lab.results.plots import to_svg
 from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.lock import FolderInUse, lock_folder
-from triptych.lab.running.runner import run_study
+from triptych.lab.running.runner import planned, run_study
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import Store
 from triptych.studies.api.decide import decide, exactly
@@ -106,7 +106,9 @@ def page_of(path: Path, store: Store | None = None) -> str:
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_what_is_committed_is_judged_again(path):
     found = evidence.load(path)
-    assert path.name == evidence.file_name(found.study, found.scale)
+    own = evidence.file_name(found.study, found.scale)
+    label = rf"{found.study}\.[a-z-]+\.{found.scale.value}\.json"
+    assert path.name == own or re.fullmatch(label, path.name)
     assert path.read_text("utf-8") == evidence.text(found), "it was edited by hand"
     assert not re.search(r'"(/|[A-Z]:\\\\)\w', path.read_text("utf-8")), "a path of a machine"
     study = find_studies()[found.study]
@@ -114,6 +116,10 @@ def test_what_is_committed_is_judged_again(path):
     done = [unit for unit in layout.units if unit.status == "done"]
     assert done, "the study plans none of these units any more"
     assert len(done) + len(layout.others) == len(found.units)
+    if path.name != own:
+        settings, _ = planned(study, found.scale)
+        assert layout.settings != settings, "units of the study's own plan need no label"
+        assert not layout.others
     rows = Rows(study.row_from_json(row) for unit in done for row in unit.rows)
     for claim in study.claims:
         assert claim.verdict(rows).outcome in Status
@@ -128,6 +134,21 @@ def test_what_is_committed_is_shown_without_problems():
     assert len(runs) == len(COMMITTED)
     notes = [note for run in runs for found in run.findings.values() for note in found.notes]
     assert not [note for note in notes if "The judge raised" in note]
+
+
+def test_the_file_of_the_plan_comes_before_those_with_a_label(tmp_path):
+    names = [
+        "a.shorter.paper.json",
+        "a.paper.json",
+        "a_b.paper.json",
+        "a.first.paper.json",
+        "x.json",
+    ]
+    for name in names:
+        (tmp_path / name).write_text("")
+    found = [path.name for path in evidence.files(tmp_path)]
+    labelled = ["a.first.paper.json", "a.shorter.paper.json"]
+    assert found == ["a.paper.json", *labelled, "a_b.paper.json"]
 
 
 def test_speed_rows_are_not_study_evidence():

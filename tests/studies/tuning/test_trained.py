@@ -617,8 +617,8 @@ def test_accuracies_are_those_of_tunings_with_these_recipes():
 
 
 def test_heads_and_prompts_are_trained_by_the_recipe_of_the_paper(monkeypatch):
-    """AdamW at 0.01, batch 128, an eighth of 4000 steps (500) of warm-up, then linear decay; a
-    prompt of 20 vectors. Accuracies alone would hardly tell."""
+    """AdamW at 0.01, batch 128, an eighth of the steps of warm-up (500 of 4000 for a head), then
+    linear decay; a prompt of 20 vectors. Accuracies alone would hardly tell."""
     told = []
 
     class Told(Tuning):
@@ -637,10 +637,12 @@ def test_heads_and_prompts_are_trained_by_the_recipe_of_the_paper(monkeypatch):
         tune(small_lm(), data, p, 7)
     how = {"learning_rate": 0.01, "warmup": 500, "decay": "linear"}
     recipe = Recipe(steps=4000, batch=128, quick=True, recorded=True, **how)
+    shorter = replace(recipe, steps=1000, warmup=125)
+    prompted = replace(shorter, autocast="bfloat16", compile=True)
     assert told == [
         {"recipe": recipe, "seed": 7},
         {"recipe": recipe, "seed": 7, "head": "attention"},
-        {"recipe": replace(recipe, autocast="bfloat16"), "seed": 7, "prompt_length": 2},
+        {"recipe": prompted, "seed": 7, "prompt_length": 2},
     ]
     assert tasks.PAPER.prompt_length == 20
     laptop = replace(tasks.LAPTOP, inputs=3, train=30, test=20, prompt_length=2)
@@ -1064,18 +1066,33 @@ def test_the_controls_reuse_the_networks_of_the_trials():
         assert (u.states, of, u.learning_rate, u.steps, u.targets, u.snapshots) in trained
 
 
-def test_the_kept_trial_with_30_states_is_on_its_plateau():
-    """Six units at the full steps are planned, six with fewer steps are not."""
+def kept_trials(name):
     folder, study = evidence.folder(), head_vs_prompt.STUDY
     assert folder is not None
-    layout = evidence.laid_out(evidence.load(folder / "head_vs_prompt.paper.json"), study)
-    rows = [study.row_from_json(row) for unit in layout.units for row in unit.rows]
+    layout = evidence.laid_out(evidence.load(folder / name), study)
+    return [study.row_from_json(row) for unit in layout.units for row in unit.rows]
+
+
+def test_a_kept_trial_with_30_states_is_on_its_plateau():
+    """Seed 1, after all steps of the paper; all other sizes have left theirs."""
+    rows = kept_trials("head_vs_prompt.full-steps.paper.json")
     assert sorted(row.states for row in rows) == [4, 8, 10, 15, 25, 30]
-    assert len(layout.others) == 6
     (stuck,) = [row for row in rows if row.on_plateau]
     assert stuck.states == 30
     assert stuck.kl_first / stuck.kl_constant > 0.9
     assert max(row.kl_first / row.kl_constant for row in rows if row is not stuck) < 0.1
+
+
+def test_a_third_of_the_steps_is_enough():
+    """The same trials after 11,500 steps of pretraining and 1,000 of tuning."""
+    whole = {row.states: row for row in kept_trials("head_vs_prompt.full-steps.paper.json")}
+    found = kept_trials("head_vs_prompt.paper.json")
+    shorter = {r.states: r for r in found if (r.seed, r.learning_rate) == (1, 1e-4)}
+    assert shorter.keys() == whole.keys()
+    for states, row in shorter.items():
+        assert row.on_plateau == whole[states].on_plateau
+        assert row.prompt == pytest.approx(whole[states].prompt, abs=0.002)
+        assert row.head == pytest.approx(whole[states].head, abs=0.025)
 
 
 def test_points_are_per_cent_with_an_interval():

@@ -1,7 +1,9 @@
 """Shipped evidence: rows at paper scale, as readable files beside the code.
 
 `evidence/STUDY.SCALE.json` holds finished units of one study at one scale. `export` writes them
-from a run folder, `bring_in` puts them into one, so that a run goes on from them.
+from a run folder, `bring_in` puts them into one, so that a run goes on from them. Units of other
+settings that are worth a verdict of their own lie in `STUDY.LABEL.SCALE.json`: a file that holds no
+unit of the study's plan is judged under its own settings.
 
     format, study, scale
     settings    of the run that was exported last
@@ -89,9 +91,13 @@ def folder(package: Path | None = None) -> Path | None:
 
 
 def files(where: Path | None) -> list[Path]:
-    """The files of study evidence in a folder, by name; other files there are not ours to read."""
+    """The files of study evidence in a folder; other files there are not ours to read.
+
+    By study, and the file of its own plan before those with a label.
+    """
     endings = tuple(f".{scale.value}.json" for scale in Scale)
-    return sorted(path for path in where.iterdir() if path.name.endswith(endings)) if where else []
+    found = [path for path in where.iterdir() if path.name.endswith(endings)] if where else []
+    return sorted(found, key=lambda path: (path.name.split(".")[0], path.name.count("."), path))
 
 
 def file_name(study: str, scale: Scale) -> str:
