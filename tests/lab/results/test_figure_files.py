@@ -4,13 +4,16 @@ import io
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from triptych.lab.results.drawing import THEMES
-from triptych.lab.results.figure_files import write_figure
+from triptych.lab.results.figure_files import write_figure, write_figures
+from triptych.lab.results.ranking import StudyRun
+from triptych.lab.results.report_studies import anchors
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 
 PANEL = Panel(
@@ -38,6 +41,20 @@ def test_every_format_and_theme_is_written(files, tmp_path):
     assert sorted(files) == sorted(f"toy{end}" for end in ends)
     again = write_figure(FIGURE, tmp_path / "toy", formats=["svg", "pdf"], themes=["light"])
     assert all(path.read_bytes() == files[path.name].read_bytes() for path in again)
+
+
+def test_files_of_one_study_have_names_of_their_own(tmp_path):
+    """A run of one's own, the shipped rows of the plan, and shipped rows with a label."""
+    run = StudyRun("a/b", "?", "paper", {}, [], [], figures=(FIGURE,))
+    shipped = replace(run, shipped=True, file="a.b.paper.json")
+    labelled = replace(run, shipped=True, file="a.b.full-steps.paper.json")
+    written = write_figures([run, shipped, labelled], tmp_path)
+    assert [path.stem for path in written] == [
+        "a.b-paper-toy",
+        "a.b-paper-shipped-toy",
+        "a.b-paper-shipped-full-steps-toy",
+    ]
+    assert len(anchors([run, shipped, labelled])) == len({*anchors([run, shipped, labelled])})
 
 
 def test_an_svg_has_plain_colours_and_no_text_that_needs_a_font(files):

@@ -62,10 +62,12 @@ def test_bleu_is_sacrebleus() -> None:
     outputs = ["the cat sat on a mat .", "two dogs run fast", "nothing at all here"]
     references = ["the cat sat on the mat .", "two dogs are running fast", "there is something"]
     scores = Scores()
-    bleu, chrf, signature = scores.of(outputs, references)
-    assert bleu_of_counts(scores.counts(outputs, references).sum(0)) == pytest.approx(bleu)
-    assert chrf is not None
-    assert "tok:13a" in signature
+    found = scores.of(outputs, references)
+    assert bleu_of_counts(scores.counts(outputs, references).sum(0)) == pytest.approx(found.bleu)
+    assert found.chrf is not None
+    assert "tok:13a" in found.signature
+    written, wanted = scores.counts(outputs, references).sum(0)[:2]
+    assert found.brevity == pytest.approx(np.exp(1 - wanted / written))
 
 
 def test_a_difference_of_equal_outputs_is_nothing() -> None:

@@ -39,6 +39,20 @@ def scored(model: str, how: str, *, on: str = "val", **more: object) -> Scored:
     return Scored(**(RUN | {"model": model, "how": how, "on": on} | found | more))
 
 
+def test_what_short_outputs_cost_by_hand() -> None:
+    """BLEU 18 with a factor 0.9 and 36 with 0.9 against 24 and 40 with 1: 20 - 24 and 40 - 40."""
+    on = judge.DECIDES
+    rows = [
+        scored("padir", "T=4", on=on, bleu=18.0, brevity=0.9),
+        scored("student", "beam 5", on=on, bleu=24.0, brevity=1.0),
+        scored("padir", "T=4", on=on, bleu=36.0, brevity=0.9, seed=1),
+        scored("student", "beam 5", on=on, bleu=40.0, brevity=1.0, seed=1),
+    ]
+    short, other, left = judge._brevity(Rows(rows))
+    assert [check.value for check in (short, other, left)] == pytest.approx([0.9, 1.0, -2.0])
+    assert judge._brevity(Rows([scored("padir", "T=4", on=on)])) == []  # rows from before
+
+
 # ------------------------------------------------------------------ counting
 
 

@@ -30,7 +30,7 @@ def write_figures(
     themes: Sequence[str] = ("light",),
     studies: Sequence[str] = (),
 ) -> list[Path]:
-    """Every figure of every run: STUDY-SCALE[-shipped]-NAME[-dark].FORMAT in `folder`.
+    """Every figure of every run: STUDY-SCALE[-shipped[-LABEL]]-NAME[-dark].FORMAT in `folder`.
 
     studies
         Names of studies; all of them by default.
@@ -42,10 +42,9 @@ def write_figures(
     for run in runs:
         if studies and run.study not in studies:
             continue
-        source = f"{run.study.replace('/', '.')}-{run.scale}" + ("-shipped" if run.shipped else "")
         for figure in run.figures:
             if isinstance(figure, Figure):
-                stem = folder / f"{source}-{figure.name}"
+                stem = folder / f"{run.source}-{figure.name}"
                 written += write_figure(figure, stem, formats=formats, themes=themes)
     return written
 

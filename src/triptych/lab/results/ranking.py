@@ -129,6 +129,24 @@ class StudyRun:
     findings: Mapping[str, Finding] = field(default_factory=dict)
     figures: tuple[Figure | NotDrawn, ...] = ()
 
+    @property
+    def source(self) -> str:
+        """Study, scale and where the rows are from, for names of files and places in a page.
+
+        Worked value: the file "a.full-steps.paper.json" that came with Triptych is
+        "a-paper-shipped-full-steps".
+        """
+        parts = [self.study.replace("/", "."), self.scale]
+        if self.shipped:
+            parts += ["shipped", *filter(None, [self.label])]
+        return "-".join(parts)
+
+    @property
+    def label(self) -> str:
+        """What a shipped file is called beside its study and scale; mostly nothing."""
+        name, end = f"{self.study.replace('/', '.')}.", f"{self.scale}.json"
+        return self.file.removeprefix(name).removesuffix(end).strip(".") if self.shipped else ""
+
 
 @dataclass(frozen=True)
 class Judged:

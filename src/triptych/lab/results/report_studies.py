@@ -59,8 +59,7 @@ def anchors(runs: Sequence[StudyRun]) -> list[str]:
     seen: Counter[str] = Counter()
     found = []
     for run in runs:
-        name = f"study-{run.study}-{run.scale}{'-shipped' if run.shipped else ''}"
-        anchor = "".join(c if c.isalnum() else "-" for c in name)
+        anchor = "".join(c if c.isalnum() else "-" for c in f"study-{run.source}")
         seen[anchor] += 1
         found.append(anchor if seen[anchor] == 1 else f"{anchor}--{seen[anchor]}")
     return found
@@ -109,6 +108,7 @@ def study_view(
         "scale": run.scale,
         "own": run.own,
         "shipped": run.shipped,
+        "label": run.label,
         "follows": run.shipped and any(not other.shipped for other in of_study),
         "others": run.others,
         "file": run.file,

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from triptych.core.estimates import Estimate, mean, proportion
 from triptych.studies.api.decide import (
+    Check,
     Need,
     Verdict,
     above,
@@ -141,6 +142,7 @@ def translations(rows: Rows[Row]) -> Verdict:
             for steps in (1, 4, 10)
             if (found := _on_software(rows, steps))
         ),
+        *_brevity(rows),
         needs=[
             *enough(decided, real(rows, Trained)),
             at_least(
@@ -390,6 +392,34 @@ def _equally_long(trained: Sequence[Trained]) -> int:
     """How many have about as many steps as the longest: seconds alone would favour the quick."""
     most = max((row.steps for row in trained), default=0)
     return sum(row.steps >= (1 - EQUAL) * most for row in trained)
+
+
+def _brevity(rows: Rows[Row]) -> list[Check]:
+    """How short the outputs are, and what is left of the loss when BLEU does not punish it."""
+    found = {
+        (f"{row.model} {row.how}", row.direction, row.seed): row
+        for row in real(rows, Scored)
+        if row.on == DECIDES and row.bleu is not None and row.brevity
+    }
+    pairs = [
+        (own, found[AUTOREGRESSIVE, direction, seed])
+        for (system, direction, seed), own in found.items()
+        if system == "padir T=4" and (AUTOREGRESSIVE, direction, seed) in found
+    ]
+    if not pairs:
+        return []
+    penalties = [
+        over_runs(each.brevity or 0.0 for each in side) for side in zip(*pairs, strict=True)
+    ]
+    words = [[(each.bleu or 0.0) / (each.brevity or 1.0) for each in both] for both in pairs]
+    return [
+        shown(f"factor of BLEU for short outputs, refinement, T = 4, {DECIDES}", penalties[0]),
+        shown(f"factor of BLEU for short outputs, beam search, {DECIDES}", penalties[1]),
+        shown(
+            f"BLEU without it of refinement, T = 4, minus beam search, {DECIDES}",
+            over_runs(own - other for own, other in words),
+        ),
+    ]
 
 
 def _on_software(rows: Rows[Row], steps: int) -> list[Compared]:

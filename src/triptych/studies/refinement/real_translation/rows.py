@@ -41,6 +41,7 @@ class Scored(Run):
     words           that were written
     token_repeats   equal neighbours among the tokens before they were dropped, of `tokens`
     passes          of the decoder, mean over sentences
+    brevity         the factor in BLEU for outputs that are too short; earlier rows have none
     """
 
     model: str
@@ -55,6 +56,7 @@ class Scored(Run):
     tokens: int
     passes: float
     signature: str
+    brevity: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -54,6 +54,19 @@ def _repeats(text: str) -> list[str]:
 # ------------------------------------------------------------------ scores
 
 
+class Measured(NamedTuple):
+    """Scores of one system on one set; None where sacrebleu is missing.
+
+    brevity      the factor in BLEU that punishes outputs shorter than their references
+    signature    of BLEU: its version and settings
+    """
+
+    bleu: float | None = None
+    chrf: float | None = None
+    brevity: float | None = None
+    signature: str = ""
+
+
 class Scores:
     """BLEU and chrF++ of outputs against one reference each; None where sacrebleu is missing."""
 
@@ -71,15 +84,16 @@ class Scores:
 
     def of(
         self, outputs: Sequence[str], references: Sequence[str], *, with_chrf: bool = True
-    ) -> tuple[float | None, float | None, str]:
-        """BLEU, chrF++ (which takes ten times as long) and the signature of BLEU."""
+    ) -> Measured:
+        """BLEU and its penalty, and chrF++, which takes ten times as long."""
         if self._bleu is None or self._chrf is None:
-            return None, None, ""
-        bleu = self._bleu.corpus_score(list(outputs), [list(references)]).score
+            return Measured()
+        bleu = self._bleu.corpus_score(list(outputs), [list(references)])
         chrf = None
         if with_chrf:
             chrf = float(self._chrf.corpus_score(list(outputs), [list(references)]).score)
-        return float(bleu), chrf, str(self._bleu.get_signature())
+        signature = str(self._bleu.get_signature())
+        return Measured(float(bleu.score), chrf, float(bleu.bp), signature)
 
     def counts(
         self, outputs: Sequence[str], references: Sequence[str]
@@ -213,7 +227,7 @@ def _scored(
     on: str,
 ) -> Scored:
     tested = model in ("student", "padir") and on.startswith("test")
-    bleu, chrf, signature = scores.of(outputs, references, with_chrf=tested)
+    measured = scores.of(outputs, references, with_chrf=tested)
     repeats = sum(repeated_words(a, b) for a, b in zip(outputs, references, strict=True))
     left = sum(equal_neighbours(tokens) for tokens in translated["tokens"])
     before = max(left, sum(translated["stutter"]))  # beam search drops nothing, and counts none
@@ -223,14 +237,15 @@ def _scored(
         how=how,
         on=on,
         sentences=len(outputs),
-        bleu=bleu,
-        chrf=chrf,
+        bleu=measured.bleu,
+        chrf=measured.chrf,
+        brevity=measured.brevity,
         repeats=repeats,
         words=sum(len(output.split()) for output in outputs),
         token_repeats=before,
         tokens=sum(map(len, translated["tokens"])) + before - left,
         passes=sum(translated["passes"]) / len(outputs),
-        signature=signature,
+        signature=measured.signature,
     )
 
 
