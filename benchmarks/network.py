@@ -45,10 +45,8 @@ VOCAB, LENGTH, WIDTH, LAYERS, HEADS, MASKED = 16, 512, 768, 6, 12, 0.05
 
 def ours(device: str, how: How) -> Step:
     """A function that makes one training step."""
-    shape = Shape(
-        VOCAB, LENGTH, width=WIDTH, layers=LAYERS, heads=HEADS, causal=False, norm="post", tied=True
-    )
-    model = MaskedLM(Transformer(shape, seed=0, device=device))
+    shape = Shape.bert(VOCAB, LENGTH, width=WIDTH, layers=LAYERS, heads=HEADS)
+    model = MaskedLM(Transformer(shape, seed=0, device=device, init="bert"))
     recorded = how == "compiled and recorded"
     recipe = Recipe(steps=1, autocast="none" if device == "cpu" else "bfloat16")
 

@@ -71,6 +71,9 @@ SWITCHES = [
     {"scale_attention": False},
     {"output_projection": False},
     {"final_norm": False},
+    {"input_norm": True},
+    {"output_layer": True},
+    {"input_norm": True, "output_layer": True, "norm": "post", "tied": True, "causal": False},
     bare(),
     bare(output_projection=False, causal=False),
 ]
@@ -169,6 +172,80 @@ def test_the_whole_layer_agrees_with_torchs_own():
         peer.norm2.load_state_dict(block.feedforward_norm.state_dict())
         tokens = some_tokens()
         torch.testing.assert_close(net.inspect(tokens).hidden[1], peer(net.embed(tokens)))
+
+
+def test_bert_is_bert():
+    """Logits, and their gradients at the inputs, of `transformers.BertForMaskedLM`."""
+    transformers = pytest.importorskip("transformers")
+    sizes = {"vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = transformers.BertConfig(
+        **sizes, intermediate_size=32, max_position_embeddings=6, attn_implementation="eager"
+    )
+    theirs = transformers.BertForMaskedLM(config).double().eval()
+    net = Transformer(
+        Shape.bert(7, 6, width=8, layers=2, heads=2), seed=0, init_scale=0.4, dtype=torch.float64
+    )
+    with torch.no_grad():
+        for number, parameter in enumerate(theirs.parameters()):
+            generator = torch.Generator().manual_seed(number)
+            parameter.normal_(0.2, 0.4, generator=generator)
+    embeddings, head = theirs.bert.embeddings, theirs.cls.predictions
+    segment = embeddings.token_type_embeddings.weight[0]  # one segment: a part of every position
+    weights = {
+        "embedding.weight": embeddings.word_embeddings.weight,
+        "output.weight": embeddings.word_embeddings.weight,
+        "position.weight": embeddings.position_embeddings.weight + segment,
+        "output.bias": head.bias,
+    }
+    modules = {"input_norm": embeddings.LayerNorm}
+    modules |= {"output_layer.linear": head.transform.dense}
+    modules |= {"output_layer.norm": head.transform.LayerNorm}
+    for i, layer in enumerate(theirs.bert.encoder.layer):
+        own = layer.attention.self
+        modules |= {
+            f"blocks.{i}.{name}": module
+            for name, module in {
+                "attention.query": own.query,
+                "attention.key": own.key,
+                "attention.value": own.value,
+                "attention.output": layer.attention.output.dense,
+                "attention_norm": layer.attention.output.LayerNorm,
+                "feedforward.inner": layer.intermediate.dense,
+                "feedforward.outer": layer.output.dense,
+                "feedforward_norm": layer.output.LayerNorm,
+            }.items()
+        }
+    for name, module in modules.items():
+        weights |= {f"{name}.weight": module.weight, f"{name}.bias": module.bias}
+    net.load_state_dict(weights)
+    tokens = some_tokens()
+    torch.testing.assert_close(net(tokens), theirs(input_ids=tokens).logits)
+    vectors = [net.embed(tokens).detach().requires_grad_() for _ in range(2)]
+    net(vectors=vectors[0]).square().sum().backward()
+    theirs(inputs_embeds=vectors[1]).logits.square().sum().backward()
+    torch.testing.assert_close(vectors[0].grad, vectors[1].grad)
+
+
+def test_the_sizes_of_bert():
+    """By hand, width w = 768, f = 3072, n = 512, v = 11: a layer has 4 (w² + w) in attention,
+    2 w f + w + f in the feed-forward and 4 w in its norms, 7,087,872 in all. Beside the six:
+    v w + n w, 2 w of the input's norm, w² + w + 2 w of the output layer and v biases."""
+    net = Transformer(Shape.bert(11, 512, width=768, layers=6, heads=12), seed=0)
+    beside = (11 + 512) * 768 + 2 * 768 + 768**2 + 3 * 768 + 11
+    assert sum(p.numel() for p in net.parameters()) == 6 * 7_087_872 + beside == 43_522_571
+
+
+def test_the_output_layer_by_hand():
+    """relu((1, -2, 3)) = (1, 0, 3) has mean 4/3 and variance 14/9, and the output sums it."""
+    net = network(width=3, heads=1, output_layer=True, norm="none", activation="relu", layers=1)
+    net.set_matrix("output_layer.linear.weight", torch.eye(3).double())
+    net.set_matrix("output_layer.linear.bias", torch.zeros(3).double())
+    net.set_matrix("output_layer.norm.bias", torch.zeros(3).double())
+    net.set_matrix("output.weight", torch.eye(VOCAB, 3).double())
+    net.set_matrix("output.bias", torch.zeros(VOCAB).double())
+    given = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64)
+    wanted = (torch.tensor([1.0, 0.0, 3.0]).double() - 4 / 3) / math.sqrt(14 / 9 + 1e-5)
+    torch.testing.assert_close(net.read_out(given), torch.cat([wanted, torch.zeros(2).double()]))
 
 
 def test_projection_norm_by_hand():
@@ -410,6 +487,9 @@ def test_init_scale_is_the_standard_deviation():
     assert net.embedding.weight.std().item() == pytest.approx(0.1, rel=0.02)
     written = net.blocks[0].feedforward.outer.weight.std().item()
     assert written == pytest.approx(0.1 / 2, rel=0.02)  # √(2 layers) = 2
+    alike = Transformer(Shape(400, 4, width=256, layers=2), seed=0, init_scale=0.1, init="bert")
+    assert torch.equal(alike.embedding.weight, net.embedding.weight)
+    assert alike.blocks[0].feedforward.outer.weight.std().item() == pytest.approx(0.1, rel=0.02)
     assert (net.output.bias == 0).all()
     assert (net.final_norm.weight == 1).all()
 

@@ -275,7 +275,7 @@ def _is_one_hot(net: Transformer) -> bool:
     square = inputs.shape == one.shape and type(net) is Transformer
     plain = shape.bias and shape.heads == 1 and not shape.output_projection
     same = square and torch.equal(inputs, inputs[0, 0] * one) and torch.equal(outputs, one)
-    return same and plain and net.final_norm is None
+    return same and plain and net.final_norm is None and net.output_layer is None
 
 
 def _check_one_hot(net: Transformer) -> None:
@@ -297,6 +297,7 @@ def _check(net: Transformer) -> None:
             ("a residual", shape.residual),
             ("a feed-forward", shape.feedforward_width != 0),
             (f"norm = {shape.norm!r}, not 'none'", shape.norm != "none"),
+            ("a norm of its inputs", shape.input_norm),
             ("no embedding of its own", net.embedding is None),
         )
         if bad

@@ -30,12 +30,18 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from triptych.core.validation import UserError, as_flag, as_number, as_size, set_fields
+from triptych.core.validation import Count, UserError, as_flag, as_number, as_size, set_fields
 
 Positions = Literal["learned", "linear", "rotary", "none"]
 Embedding = Literal["learned", "one_hot", "given"]
 Norm = Literal["pre", "post", "projection", "feedforward", "kept", "none"]
 Activation = Literal["gelu", "relu"]
+
+
+_FLAGS = (
+    *("causal", "tied", "residual", "bias", "scale_attention", "output_projection"),
+    *("input_norm", "output_layer"),
+)
 
 
 @dataclass(frozen=True)
@@ -49,6 +55,8 @@ class Shape:
     norm_constant: ε of a LayerNorm, C of a projection. bias: of every linear map and LayerNorm.
     final_norm: before the output matrix; None means exactly when `norm` is "pre".
     output_projection: W^O after the heads; without it the heads are concatenated as they are.
+    input_norm: of the inputs with their positions. output_layer: a linear map, the activation and a
+    norm, before the output matrix. BERT has both (`Shape.bert`).
     """
 
     vocab_size: int
@@ -70,13 +78,15 @@ class Shape:
     activation: Activation = "gelu"
     scale_attention: bool = True
     output_projection: bool = True
+    input_norm: bool = False
+    output_layer: bool = False
 
     def __post_init__(self) -> None:
         for name in ("vocab_size", "length", "width", "layers", "heads"):
             set_fields(self, **{name: as_size(name, getattr(self, name))})
         if self.feedforward is not None:
             set_fields(self, feedforward=as_size("feedforward", self.feedforward, at_least=0))
-        for name in ("causal", "tied", "residual", "bias", "scale_attention", "output_projection"):
+        for name in _FLAGS:
             set_fields(self, **{name: as_flag(name, getattr(self, name))})
         if self.final_norm is not None:
             set_fields(self, final_norm=as_flag("final_norm", self.final_norm))
@@ -103,6 +113,29 @@ class Shape:
             raise UserError(
                 "tied=True needs an embedding matrix; with embedding='given' there is none"
             )
+
+    @classmethod
+    def bert(
+        cls, vocab_size: Count, length: Count, *, width: Count, layers: Count, heads: Count
+    ) -> "Shape":
+        """BERT for masked tokens, without its two kinds of segments.
+
+        Worked value: 6 layers, width 768, 12 heads, 11 tokens and 512 positions have 43,522,571
+        parameters, as `transformers.BertForMaskedLM` has besides 2 x 768 for segments.
+        """
+        return cls(
+            as_size("vocab_size", vocab_size),
+            as_size("length", length),
+            width=as_size("width", width),
+            layers=as_size("layers", layers),
+            heads=as_size("heads", heads),
+            causal=False,
+            tied=True,
+            norm="post",
+            norm_constant=1e-12,
+            input_norm=True,
+            output_layer=True,
+        )
 
     @property
     def head_width(self) -> int:
@@ -338,6 +371,9 @@ class Attention(nn.Module):
         return torch.einsum("bhtd,whd->bhtw", mixed, columns)
 
 
+_ACTIVATIONS = {"gelu": F.gelu, "relu": F.relu}
+
+
 class FeedForward(nn.Module):
     """f(x) = W^outer act(W^inner x)."""
 
@@ -345,10 +381,23 @@ class FeedForward(nn.Module):
         super().__init__()
         self.inner = nn.Linear(shape.width, shape.feedforward_width, bias=shape.bias)
         self.outer = nn.Linear(shape.feedforward_width, shape.width, bias=shape.bias)
-        self.activation = {"gelu": F.gelu, "relu": F.relu}[shape.activation]
+        self.activation = _ACTIVATIONS[shape.activation]
 
     def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
         return self.outer(self.activation(self.inner(x)))
+
+
+class OutputLayer(nn.Module):
+    """norm(act(W x)), before the output matrix."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.linear = nn.Linear(shape.width, shape.width, bias=shape.bias)
+        self.activation = _ACTIVATIONS[shape.activation]
+        self.norm = make_norm(shape)
+
+    def forward(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width"]:
+        return self.norm(self.activation(self.linear(x)))
 
 
 class Block(nn.Module):

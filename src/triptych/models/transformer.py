@@ -8,7 +8,7 @@ angles i 10000^(-2k/d); "none" leaves positions out.
 
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -24,11 +24,20 @@ from triptych.core.validation import (
     as_seed,
     check_shape,
 )
-from triptych.models.layers import Block, Rotation, Shape, check_choice, make_norm, nearest
+from triptych.models.layers import (
+    Block,
+    OutputLayer,
+    Rotation,
+    Shape,
+    check_choice,
+    make_norm,
+    nearest,
+)
 
 __all__ = ["AttentionChoice", "Inspected", "Shape", "Transformer", "draw_weights"]
 
 AttentionChoice = Literal["learned", "uniform"] | Sequence[Tensor]
+Init = Literal["gpt2", "bert"]
 
 
 def draw_weights(parameter: nn.Parameter, scale: float, generator: torch.Generator) -> None:
@@ -54,7 +63,8 @@ class Transformer(nn.Module):
 
     The same `seed` gives the same weights on every device and in every dtype: they are drawn in
     float32 from a generator of their own, N(0, init_scale²), biases 0, gains 1. With residuals,
-    the matrices that write to them are smaller by √(2 layers), as in GPT-2.
+    the matrices that write to them are smaller by √(2 layers), as in GPT-2; init="bert" leaves
+    that out.
 
     Runs under torch.func.vmap over stacked weights, inside `sdpa_kernel(SDPBackend.MATH)`: the
     fused attention kernels have no batching rule on the CPU.
@@ -71,12 +81,14 @@ class Transformer(nn.Module):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.float32,
         init_scale: Number = 0.02,
+        init: Init = "gpt2",
     ) -> None:
         super().__init__()
         if not isinstance(shape, Shape):
             raise UserError(f"shape is a {type(shape).__name__}; it must be a Shape")
         seed, device = as_seed(seed), as_device(device)
         init_scale = as_number("init_scale", init_scale, at_least=0)
+        check_choice("init", init, get_args(Init))
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise UserError(f"dtype is {dtype!r}; it must be a float type such as torch.float32")
         self.shape = shape
@@ -87,11 +99,13 @@ class Transformer(nn.Module):
             learned, linear = shape.positions == "learned", shape.positions == "linear"
             self.position = nn.Embedding(shape.length, shape.width) if learned else None
             self.position_direction = nn.Parameter(torch.empty(shape.width)) if linear else None
+            self.input_norm = make_norm(shape) if shape.input_norm else None
             self.blocks = nn.ModuleList(Block(shape) for _ in range(shape.layers))
             self.final_norm = make_norm(shape) if shape.has_final_norm else None
+            self.output_layer = OutputLayer(shape) if shape.output_layer else None
             self.output = nn.Linear(shape.width, shape.vocab_size, bias=shape.bias)
         self.to_empty(device="cpu")
-        self._initialise(seed, init_scale)
+        self._initialise(seed, init_scale, init)
         if shape.tied and self.embedding is not None:
             self.output.weight = self.embedding.weight
         if shape.positions == "rotary":
@@ -102,9 +116,10 @@ class Transformer(nn.Module):
             self.register_buffer("rotary_sin", angles.sin(), persistent=False)
         self.to(device=device, dtype=dtype)
 
-    def _initialise(self, seed: int, scale: float) -> None:
+    def _initialise(self, seed: int, scale: float, init: Init) -> None:
         generator = torch.Generator().manual_seed(seed)
-        smaller = math.sqrt(2 * self.shape.layers) if self.shape.residual else 1.0
+        small = self.shape.residual and init == "gpt2"
+        smaller = math.sqrt(2 * self.shape.layers) if small else 1.0
         with torch.no_grad():
             for name, parameter in self.named_parameters():
                 if name.endswith(".bias"):
@@ -288,13 +303,16 @@ class Transformer(nn.Module):
     def place(
         self, vectors: Float[Tensor, "batch t width"], positions: Int[Tensor, "*rows t"]
     ) -> Float[Tensor, "batch t width"]:
-        """`vectors` with what their positions add; rotary positions add nothing here."""
+        """What enters the first layer: `vectors`, what their positions add, and the norm of both.
+
+        Rotary positions add nothing here.
+        """
         if self.position is not None:
-            return vectors + self.position(positions)
-        if self.position_direction is not None:
+            vectors = vectors + self.position(positions)
+        elif self.position_direction is not None:
             share = positions.to(vectors.dtype) / self.shape.length
-            return vectors + share[..., None] * self.position_direction
-        return vectors
+            vectors = vectors + share[..., None] * self.position_direction
+        return vectors if self.input_norm is None else self.input_norm(vectors)
 
     def rotation(self, positions: Int[Tensor, "*rows t"]) -> Rotation | None:
         """The turns of queries and keys at these positions; None without rotary positions."""
@@ -304,7 +322,11 @@ class Transformer(nn.Module):
 
     def read_out(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows vocab"]:
         """Logits from the state after the last layer."""
-        return self.output(x if self.final_norm is None else self.final_norm(x))
+        if self.final_norm is not None:
+            x = self.final_norm(x)
+        if self.output_layer is not None:
+            x = self.output_layer(x)
+        return self.output(x)
 
     # ------------------------------------------------------------------ taking it apart
 

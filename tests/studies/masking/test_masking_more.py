@@ -70,7 +70,7 @@ def test_rows_are_fits_of_the_data(rows, tmp_path):
     assert (first.k, first.masks, first.samples) == (1, "one", 100)
     for error, value, exists in zip(first.errors, wanted, found.exists, strict=True):
         assert (error is None) == (not bool(exists))
-        assert error is None or error == pytest.approx(float(value))
+        assert error is None or error == pytest.approx(float(value), rel=1e-5)  # six digits
     assert first.without_estimate == first.errors.count(None) > 0
     assert first.limit == pytest.approx(float(masking.asymptotic_covariance(family, one).trace()))
 
@@ -80,8 +80,8 @@ def test_with_all_masks_two_or_more_hidden_spins_are_one_estimate(rows):
         by_size = errors_by_size(rows, coupling, "all")
         for errors in by_size.values():
             whole = complete(errors)
-            assert whole[2] == pytest.approx(whole[4], rel=1e-5)
-            assert whole[3] == pytest.approx(whole[4], rel=1e-5)
+            assert whole[2] == pytest.approx(whole[4], rel=2e-5)
+            assert whole[3] == pytest.approx(whole[4], rel=2e-5)
             assert whole[1] != pytest.approx(whole[4], rel=1e-5)
 
 

@@ -435,14 +435,16 @@ def test_a_network_is_trained_once(trainings, tmp_path):
         assert trainings.count == before + 1, change
 
 
-def test_pretraining_on_a_corpus_of_documents(trainings, tmp_path):
+@pytest.mark.parametrize("norm", ["post", "bert"])
+def test_pretraining_on_a_corpus_of_documents(norm, trainings, tmp_path):
     p = settings(
-        documents=3, document_length=20, targets="sampled", corrupted=0.1, norm="post", tied=True
+        documents=3, document_length=20, targets="sampled", corrupted=0.1, norm=norm, tied=True
     )
     law = networks.vanilla(4, 8, 5)
     found = networks.pretrained(WorkBench(5, "cpu", tmp_path), law, NAME, p, 1e-3, 5)[-1]
     assert math.isfinite(found.kl)
     assert found.lm.net.output.weight is found.lm.net.embedding.weight
+    assert (found.lm.net.output_layer is not None) == (norm == "bert")
     corpus = Corpus.draw(law.with_length(20), 3, TorchRng(5), chunk=10)
     drawn = trainings.samplers[-1](20, TorchRng(0))
     assert torch.equal(drawn, corpus.sample(20, TorchRng(0)))
@@ -457,7 +459,8 @@ def test_pretraining_on_a_corpus_of_documents(trainings, tmp_path):
         ({"inputs": 100}, "positions that were never trained would be read"),
         ({"documents": 3}, "documents need a document_length"),
         ({"targets": "soft"}, "targets is 'soft'; it must be sampled or exact"),
-        ({"norm": "none"}, "norm is 'none'; it must be pre or post"),
+        ({"norm": "none"}, "norm is 'none'; it must be pre or post or bert"),
+        ({"norm": "bert"}, "norm = bert needs tied = true"),
         ({"targets": "exact", "corrupted": 0.1}, "exact targets need corrupted = 0"),
         ({"steps": 0}, "steps is 0; it must be at least 1"),
         ({"head_steps": 0}, "head_steps is 0; it must be at least 1"),
@@ -1086,8 +1089,8 @@ def test_a_kept_trial_with_30_states_is_on_its_plateau():
 def test_a_third_of_the_steps_is_enough():
     """The same trials after 11,500 steps of pretraining and 1,000 of tuning."""
     whole = {row.states: row for row in kept_trials("head_vs_prompt.full-steps.paper.json")}
-    found = kept_trials("head_vs_prompt.paper.json")
-    shorter = {r.states: r for r in found if (r.seed, r.learning_rate) == (1, 1e-4)}
+    found = kept_trials("head_vs_prompt.linear-readout.paper.json")
+    shorter = {r.states: r for r in found if r.seed == 1}
     assert shorter.keys() == whole.keys()
     for states, row in shorter.items():
         assert row.on_plateau == whole[states].on_plateau

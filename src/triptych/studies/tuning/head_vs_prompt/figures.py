@@ -1,4 +1,4 @@
-"""Accuracies and distances to the truth of head and prompt tuning, against the hidden size."""
+"""Accuracies and distances to the truth of head and prompt tuning; which networks can be read."""
 
 from dataclasses import replace
 
@@ -6,9 +6,12 @@ from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Rows
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.tuning.head_vs_prompt.rows import HEAD, HIDDEN, PROMPT, Trial
-from triptych.studies.tuning.shared.trials import best_rate
+from triptych.studies.tuning.shared.networks import vanilla
+from triptych.studies.tuning.shared.trials import PLATEAU, best_rate
+from triptych.theory.tuning.reach import reach
 
 X_LABEL = "hidden states |H| (10 symbols)"
+FURTHEST = 100  # tokens apart, at most, for what two tokens say about each other
 
 
 def accuracy_figure(rows: Rows[Trial]) -> Figure:
@@ -70,4 +73,29 @@ def best_figure(rows: Rows[Trial]) -> Figure:
         ],
         "The best linear head is the best of convex problems with ever weaker ridges, so what it "
         "misses is not a matter of training. Right: how far the networks are from the exact law.",
+    )
+
+
+def plateau_figure(rows: Rows[Trial]) -> Figure:
+    """Which networks are still on their plateau? Those whose HMM forgets quickly."""
+    trials = best_rate(rows.of(Trial))
+    at = [reach(vanilla(t.states, 1, t.seed), FURTHEST) for t in trials]
+    ends = [min(at), max(at)] if at else []
+    series = [
+        Series("networks", "ours", at, [t.kl_first / t.kl_constant for t in trials], line=False),
+        Series("left out above", "control", ends, [PLATEAU for _ in ends]),
+    ]
+    return Figure(
+        "plateau",
+        "Which networks leave their plateau, by how much tokens say about each other",
+        [
+            Panel(
+                series,
+                f"information of two tokens, summed over distances 1 to {FURTHEST} (nats)",
+                "KL to the truth, over that of a constant law",
+                x_log=True,
+            )
+        ],
+        "One mark for each HMM. Information is exact, by the HMM's matrices. At 1 a network has "
+        "learned how frequent tokens are and nothing else.",
     )

@@ -10,7 +10,11 @@ from dataclasses import dataclass
 
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
-from triptych.studies.tuning.head_vs_prompt.figures import accuracy_figure, best_figure
+from triptych.studies.tuning.head_vs_prompt.figures import (
+    accuracy_figure,
+    best_figure,
+    plateau_figure,
+)
 from triptych.studies.tuning.head_vs_prompt.judge import CLAIMS
 from triptych.studies.tuning.head_vs_prompt.rows import HIDDEN, Trial
 from triptych.studies.tuning.shared.downstream import (
@@ -110,6 +114,6 @@ STUDY = Study(
     run=run,
     rows=(Trial,),
     claims=CLAIMS,
-    figures=[accuracy_figure, best_figure],
+    figures=[accuracy_figure, best_figure, plateau_figure],
     revision=2,
 )

@@ -34,6 +34,8 @@ LawName = Mapping[str, str | int]  # what a law was made from: its name in the c
 class Pretraining:
     """How a network is pretrained: all that names it in the cache, besides law, rate and seed.
 
+    norm         pre or post: LayerNorm before or after attention and feed-forward; bert: after, and
+                 all else as in BERT (`Shape.bert`), which was the network of the source
     length       tokens of a sequence
     targets      sampled: the token; exact: the exact conditional in its place
     corrupted    sampled targets only: share of selected tokens kept, and share replaced
@@ -44,7 +46,7 @@ class Pretraining:
     layers: int = 2
     width: int = 64
     heads: int = 4
-    norm: Literal["pre", "post"] = "pre"
+    norm: Literal["pre", "post", "bert"] = "pre"
     tied: bool = False
     length: int = 26
     steps: int = 1000
@@ -63,7 +65,7 @@ class Pretraining:
     def __post_init__(self) -> None:
         for name, choices in (
             ("targets", ("sampled", "exact")),
-            ("norm", ("pre", "post")),
+            ("norm", ("pre", "post", "bert")),
             ("precision", ("float32", "bfloat16")),
             ("decay", ("none", "linear", "cosine")),
         ):
@@ -71,6 +73,8 @@ class Pretraining:
                 raise UserError(
                     f"{name} is {getattr(self, name)!r}; it must be {' or '.join(choices)}"
                 )
+        if self.norm == "bert" and not self.tied:
+            raise UserError("norm = bert needs tied = true: BERT writes and reads with one matrix")
         if self.steps < 1:
             raise UserError(f"steps is {self.steps}; it must be at least 1")
         if self.targets == "exact" and self.corrupted:
@@ -117,28 +121,18 @@ def pretrained(
     seed: int,
 ) -> list[Snapshot]:
     """Masked LMs trained on `law`, at every snapshot; kept on disk and trained once."""
-    shape = Shape(
-        vocab_size=VOCAB + 1,
-        length=pretraining.length,
-        width=pretraining.width,
-        layers=pretraining.layers,
-        heads=pretraining.heads,
-        causal=False,
-        norm=pretraining.norm,
-        tied=pretraining.tied,
-    )
     key = {
         "network": "masked lm",
         "law": dict(law_name),
         "learning_rate": learning_rate,
         "seed": seed,
     } | {field.name: getattr(pretraining, field.name) for field in fields(Pretraining)}
-    kept = bench.tensors(key, lambda: _train(bench, law, pretraining, shape, learning_rate, seed))
+    kept = bench.tensors(key, lambda: _train(bench, law, pretraining, learning_rate, seed))
     found = []
     for index, (step, kl) in enumerate(
         zip(kept["steps"].tolist(), kept["kl"].tolist(), strict=True)
     ):
-        net = Transformer(shape, seed=seed, device=bench.device)
+        net = _network(pretraining, seed, bench.device)
         prefix = f"{index}."
         net.load_state_dict(
             {name[len(prefix) :]: kept[name] for name in kept if name.startswith(prefix)}
@@ -148,14 +142,35 @@ def pretrained(
     return found
 
 
-def _train(
-    bench: Bench, law: Law, how: Pretraining, shape: Shape, rate: float, seed: int
-) -> dict[str, Tensor]:
+def shape_of(how: Pretraining) -> Shape:
+    """The network's shape; a token more than the symbols, for what is hidden."""
+    width, layers, heads = how.width, how.layers, how.heads
+    if how.norm == "bert":
+        return Shape.bert(VOCAB + 1, how.length, width=width, layers=layers, heads=heads)
+    return Shape(
+        VOCAB + 1,
+        how.length,
+        width=width,
+        layers=layers,
+        heads=heads,
+        causal=False,
+        norm=how.norm,
+        tied=how.tied,
+    )
+
+
+def _network(how: Pretraining, seed: int, device: str) -> Transformer:
+    """The network before its first step."""
+    init = "bert" if how.norm == "bert" else "gpt2"
+    return Transformer(shape_of(how), seed=seed, device=device, init=init)
+
+
+def _train(bench: Bench, law: Law, how: Pretraining, rate: float, seed: int) -> dict[str, Tensor]:
     device = bench.device
     if how.precision == "bfloat16" and torch.device(device).type == "cpu":
         raise UserError("precision = bfloat16 is for a GPU: use --set precision=float32 on a CPU")
     there = law.with_length(how.length).to(device)
-    lm = MaskedLM(Transformer(shape, seed=seed, device=device))
+    lm = MaskedLM(_network(how, seed, device))
     exact = masked(words=VOCAB, p_m=how.mask_rate, truth=there)
     objective = exact
     if how.targets == "sampled":
