@@ -86,6 +86,21 @@ def theirs(device: str, how: How) -> Step:
     return _stepper(net, loss, device, how)
 
 
+class Recorded:
+    """Steps that are recorded and replayed, one after the other."""
+
+    def __init__(self, steps: RecordedSteps) -> None:
+        self.steps, self.done = steps, itertools.count()
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> None:
+        self.steps.step(next(self.done), inputs)
+
+
+def _not_recorded(step: Step) -> str | None:
+    """Why a step that should be replayed is not; None where all is as it says."""
+    return step.steps.failed if isinstance(step, Recorded) else None
+
+
 def _stepper(net: torch.nn.Module, loss: Loss, device: str, how: How) -> Step:
     on_gpu = device != "cpu"
     optimiser = torch.optim.AdamW(net.parameters(), 1e-4, fused=on_gpu)
@@ -93,8 +108,7 @@ def _stepper(net: torch.nn.Module, loss: Loss, device: str, how: How) -> Step:
     if how == "compiled and recorded":
         recipe = Recipe(steps=1_000_000, learning_rate=1e-4, weight_decay=1e-2)
         steps = RecordedSteps(Descent(recipe, list(net.parameters()), recorded=on_gpu), loss)
-        done = itertools.count()
-        return lambda inputs: steps.step(next(done), inputs)
+        return Recorded(steps)
 
     def step(inputs: Sequence[torch.Tensor]) -> torch.Tensor:
         value = loss(inputs)
@@ -135,6 +149,8 @@ def run(device: str) -> Iterator[Row]:
             "low": min(ratios),
             "high": max(ratios),
             "tokens_per_second": batch * length / a,
+            "ours_not_recorded": _not_recorded(mine),
+            "theirs_not_recorded": _not_recorded(peer),
         }
 
 
