@@ -158,6 +158,7 @@ def test_without_queries_and_keys_attention_is_the_frequency():
         ({"residual": True}, "a residual"),
         ({"feedforward": 4}, "a feed-forward"),
         ({"norm": "pre"}, "norm = 'pre', not 'none'"),
+        ({"input_norm": True}, "a norm of its inputs"),
         ({"embedding": "given", "tied": False}, "no embedding of its own"),
     ],
 )
@@ -220,6 +221,8 @@ def test_networks_that_cannot_be_stacked_are_refused():
     other.set_matrix("output.weight", 2 * torch.eye(5))
     with pytest.raises(UserError, match="identity"):
         StackedBags([other], 4)
+    with pytest.raises(UserError, match="identity"):
+        StackedBags([one_hot_network(0, output_layer=True)], 4)
     with pytest.raises(UserError, match="one shape"):
         StackedBags([one_hot_network(0), one_hot_network(0, scale_attention=False)], 4)
     with pytest.raises(UserError, match="one shape"):

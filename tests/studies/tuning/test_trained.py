@@ -445,6 +445,9 @@ def test_pretraining_on_a_corpus_of_documents(norm, trainings, tmp_path):
     assert math.isfinite(found.kl)
     assert found.lm.net.output.weight is found.lm.net.embedding.weight
     assert (found.lm.net.output_layer is not None) == (norm == "bert")
+    init = "bert" if norm == "bert" else "gpt2"
+    fresh = Transformer(found.lm.net.shape, seed=5, init=init).state_dict()
+    assert all(torch.equal(weight, fresh[name]) for name, weight in trainings.weights[0].items())
     corpus = Corpus.draw(law.with_length(20), 3, TorchRng(5), chunk=10)
     drawn = trainings.samplers[-1](20, TorchRng(0))
     assert torch.equal(drawn, corpus.sample(20, TorchRng(0)))
