@@ -122,6 +122,10 @@ def test_a_result_at_each_scale():
     assert not here[Scale.PAPER].decided
     shipped = line("c", "cheap", finding("paper", "fails", 2, 7, True), finding("paper", "holds"))
     assert at_scales(shipped, two)[Scale.PAPER] == AtScale("fails", 2, 7, True)
+    other = replace(finding("paper", "fails", 4, 4, True), changed=True)
+    assert at_scales(line("c", "cheap", other), two)[Scale.PAPER] == AtScale("fails", 0, 7, True)
+    beside = line("c", "cheap", other, finding("paper", "undecided", 2, 7))
+    assert at_scales(beside, two)[Scale.PAPER] == AtScale("fails", 2, 7, True)
     runs = line("c", "cheap", finding("smoke", "code runs", 1, 1))
     assert at_scales(runs, two)[Scale.LAPTOP].status == "not run yet"
     assert at_scales(JUDGED[-1], None) == {}

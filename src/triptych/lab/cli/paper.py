@@ -54,8 +54,8 @@ def paper(
             typer.echo(line)
         at = paper_progress(results.published, studies)
         typer.echo(
-            f"So far: {at.decided} of {at.results} results have a verdict at paper scale; "
-            f"{at.done} of {at.units} units, {at.share:.0%} of the computing."
+            f"So far: {at.decided} of {at.results} published results have a verdict at paper "
+            f"scale; {at.done} of {at.units} units, {at.share:.0%} of the computing."
         )
         if only_plan or not plan:
             raise typer.Exit(0)

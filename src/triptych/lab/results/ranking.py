@@ -60,6 +60,8 @@ class Finding:
         The evidence that the judge would need.
     notes
         What a reader must know about the run: units that are missing, changed settings, old code.
+    changed
+        The settings are not those of the scale: its units are none of that plan.
     """
 
     study: str
@@ -76,6 +78,7 @@ class Finding:
     planned: int = 0
     seconds: float | None = None
     made: str = ""
+    changed: bool = False
 
 
 @dataclass(frozen=True)
@@ -229,6 +232,7 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
         planned=len(run.units),
         seconds=total_seconds(run),
         made=run.made,
+        changed=bool(run.changed),
     )
     if run.scale == "smoke":
         empty = replace(empty, status=CODE_RUNS)

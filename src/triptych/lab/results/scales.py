@@ -17,7 +17,7 @@ class AtScale(NamedTuple):
     status
         "holds", "fails", "undecided" or "not run yet".
     done, planned
-        Units of its study.
+        Units of its study's plan at that scale; those of changed settings are none of them.
     shipped
         The rows came with Triptych.
     """
@@ -39,11 +39,14 @@ def at_scales(line: Judged, study: AnyStudy | None) -> dict[Scale, AtScale]:
         if study is None or scale not in study.settings:
             continue
         findings = [f for f in line.findings if f.scale == scale.value and f.status != CODE_RUNS]
+        as_planned = [f for f in findings if not f.changed][:1]
+        done = as_planned[0].done if as_planned else 0
+        units = as_planned[0].planned if as_planned else len(planned(study, scale)[1])
         if findings:
             best = findings[0]  # the strongest comes first
-            found[scale] = AtScale(best.status, best.done, best.planned, best.shipped)
+            found[scale] = AtScale(best.status, done, units, best.shipped)
         else:
-            found[scale] = AtScale(STATUSES[3], 0, len(planned(study, scale)[1]))
+            found[scale] = AtScale(STATUSES[3], done, units)
     return found
 
 
@@ -62,7 +65,7 @@ class PaperProgress(NamedTuple):
     share
         Of the expected seconds of all units, from 0 to 1.
     decided, results
-        Results with a verdict at paper scale, and results whose study has that scale.
+        Published results with a verdict at paper scale, and those whose study has that scale.
     """
 
     done: int
@@ -82,8 +85,9 @@ def paper_progress(judged: Iterable[Judged], studies: Mapping[str, AnyStudy]) ->
         here = at_scales(line, study).get(Scale.PAPER)
         if study is None or here is None:
             continue
-        results += 1
-        decided += decided_at(line, Scale.PAPER)
+        if not line.entry.extension:
+            results += 1
+            decided += decided_at(line, Scale.PAPER)
         units[study.name] = max(here.planned, units.get(study.name, 0))
         done[study.name] = max(here.done, done.get(study.name, 0))
     costs = expected_costs()
