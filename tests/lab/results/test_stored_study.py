@@ -33,8 +33,8 @@ def test_figures_and_verdicts_of_a_run(folder):
 
 
 def test_shipped_rows_where_nothing_was_run(tmp_path):
-    study = stored_study("head_vs_prompt", tmp_path / "nothing")
-    assert study.source == "head_vs_prompt.paper.json"
+    study = stored_study("two_stages", tmp_path / "nothing")
+    assert study.source == "two_stages.paper.json"
     assert study.scale is Scale.PAPER
     assert not (tmp_path / "nothing").exists()
 

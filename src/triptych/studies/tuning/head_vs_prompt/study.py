@@ -116,4 +116,5 @@ STUDY = Study(
     claims=CLAIMS,
     figures=[accuracy_figure, best_figure, plateau_figure],
     revision=2,
+    same_rows_as=["a641a1c33cf1"],
 )

@@ -129,4 +129,5 @@ STUDY = Study(
     claims=CLAIMS,
     figures=[accuracy_figure, crossed_figure],
     revision=2,
+    same_rows_as=["7bd75b897412"],
 )
