@@ -29,6 +29,7 @@ from triptych.studies.tuning import exact_tuning, pretraining_finds
 from triptych.studies.tuning.head_vs_prompt import judge as left
 from triptych.studies.tuning.head_vs_prompt import rows as left_rows
 from triptych.studies.tuning.head_vs_prompt import study as head_vs_prompt
+from triptych.studies.tuning.head_vs_prompt.figures import plateau_figure
 from triptych.studies.tuning.memory_heads import judge as right
 from triptych.studies.tuning.memory_heads import rows as right_rows
 from triptych.studies.tuning.memory_heads import study as memory_heads
@@ -1099,6 +1100,18 @@ def test_a_third_of_the_steps_is_enough():
         assert row.on_plateau == whole[states].on_plateau
         assert row.prompt == pytest.approx(whole[states].prompt, abs=0.002)
         assert row.head == pytest.approx(whole[states].head, abs=0.025)
+
+
+def test_the_figure_of_the_plateau():
+    """4 states, seeds 2 and 3: 138.63 and 0.94 nats; 0.17 of 1.7 is a tenth."""
+    rows = [*trials((4, 0.9, 0.9), seeds=[2], kl=0.17), *trials((4, 0.9, 0.9), seeds=[3], kl=1.7)]
+    nothing_to_learn = trials((4, 0.9, 0.9), seeds=[4], kl=0.0, constant=0.0)
+    (panel,) = plateau_figure(Rows([*rows, *nothing_to_learn])).panels
+    networks_shown, limit = panel.series
+    assert networks_shown.x == pytest.approx([138.626, 0.944], abs=1e-3)
+    assert networks_shown.y == pytest.approx([0.1, 1.0])
+    assert set(limit.y) == {0.5}
+    assert plateau_figure(Rows([])).panels[0].series[0].x == ()
 
 
 def test_points_are_per_cent_with_an_interval():

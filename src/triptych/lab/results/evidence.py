@@ -1,4 +1,4 @@
-"""Shipped evidence: rows at paper scale, as readable files beside the code.
+"""Shipped evidence: rows, nearly all at paper scale, as readable files beside the code.
 
 `evidence/STUDY.SCALE.json` holds finished units of one study at one scale. `export` writes them
 from a run folder, `bring_in` puts them into one, so that a run goes on from them. Units of other

@@ -204,4 +204,5 @@ STUDY = Study(
     rows=(AtSnapshot,),
     figures=[training_figure],
     revision=2,
+    same_rows_as=["d792810391a5"],
 )
