@@ -25,7 +25,7 @@ from triptych.adaptation.tasks import Task, draw_task, majority_rate, sparse_wei
 from triptych.core.protocols import SoftMasked
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
-from triptych.models.language_models import MaskedLM
+from triptych.models.language_models import MaskedLM, in_precision
 from triptych.models.layers import Shape
 from triptych.models.pretrained.masked import PretrainedMaskedLM
 from triptych.models.transformer import Transformer
@@ -590,6 +590,33 @@ def test_the_prediction_is_the_head_on_the_prompted_model(name, tuned_with):
     if k or head == "attention":
         assert len(tuned.losses) == 25
         assert sum(tuned.losses[-5:]) < sum(tuned.losses[:5])
+
+
+def test_a_prompt_can_be_tuned_on_a_copy_of_the_network(monkeypatch):
+    """A copy in the same precision gives the same prompt; the network itself answers afterwards.
+
+    On a GPU the copy is bfloat16, which not every CPU can multiply.
+    """
+    model = masked_lm()
+    tokens, labels = examples_for(model)
+    plain, copied = (Tuning(model, prompt_length=2, recipe=FEW, seed=1) for _ in range(2))
+    copies = []
+
+    def copy_for_training(device):
+        copies.append(in_precision(model, torch.float64))
+        return copies[0]
+
+    assert copied._copy_for_training(torch.device("cpu")) is None
+    monkeypatch.setattr(copied, "_copy_for_training", copy_for_training)
+    plain.fit(tokens, labels)
+    copied.fit(tokens, labels)
+    assert len(copies) == 1
+    assert copies[0].net is not model.net
+    assert copied.losses == plain.losses
+    assert torch.equal(copied.prompt, plain.prompt)
+    with torch.no_grad():
+        copies[0].net.output.weight.fill_(0.0)
+    assert torch.equal(copied.predict(tokens), plain.predict(tokens))
 
 
 @each_model

@@ -5,13 +5,14 @@ import math
 
 import pytest
 import torch
+from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from triptych.core.axioms import check_structure
 from triptych.core.protocols import Density, Masked, NextToken
 from triptych.models.language_models import CausalLM, MaskedLM
-from triptych.models.layers import Attention, ProjectionNorm, rotate
+from triptych.models.layers import Attention, ProjectionNorm, mapped, rotate
 from triptych.models.transformer import Shape, Transformer
 
 VOCAB, LENGTH, WIDTH = 5, 6, 8
@@ -137,6 +138,33 @@ def test_worked_value_of_attention():
     expected = torch.tensor([[1.0, 0.0], [0.25, 0.75]], dtype=torch.float64)
     torch.testing.assert_close(seen.patterns[0][0, 0], expected)
     torch.testing.assert_close(seen.logits[0, :, 0], torch.tensor([0.0, 1.5], dtype=torch.float64))
+
+
+def test_maps_at_once_by_hand():
+    linear = nn.Linear(2, 1)
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[1.0, 2.0]]))
+        linear.bias.fill_(0.5)
+    x = torch.tensor([[3.0, 4.0], [0.0, -1.0]])
+    for at_once in (True, False):
+        for found in mapped([linear, linear], x, at_once=at_once):
+            torch.testing.assert_close(found, torch.tensor([[11.5], [-1.5]]))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_gradients_of_maps_at_once_are_those_of_the_maps(bias):
+    torch.manual_seed(0)
+    linears = [nn.Linear(6, 4, bias=bias).double() for _ in range(3)]
+    x = torch.randn(2, 5, 6, dtype=torch.float64, requires_grad=True)
+    wanted = [x, *(p for linear in linears for p in linear.parameters())]
+
+    def gradients(at_once):
+        found = mapped(linears, x, at_once=at_once)
+        total = sum((k * part.sin()).sum() for k, part in enumerate(found, start=1))
+        return torch.autograd.grad(total, wanted)
+
+    for found, expected in zip(gradients(True), gradients(False), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize(("scaled", "share"), [(True, 3 / 4), (False, 9 / 10)])

@@ -11,10 +11,11 @@ from torch import nn
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.bags import BagLM, UniformBagLM
-from triptych.models.language_models import MaskedLM, ScoredLogits
+from triptych.models.language_models import MaskedLM, ScoredLogits, in_precision
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
+from triptych.training import loop
 from triptych.training.classifier import train_classifier
 from triptych.training.loop import AHEAD, AnswersScored, fit, loss_of_answers, predictions
 from triptych.training.objectives import (
@@ -257,6 +258,42 @@ def test_recorded_steps_change_nothing_on_a_cpu():
 def test_recorded_steps_are_the_same_to_rounding_on_a_gpu():
     (own, _), (plain, _) = recorded_pair("cuda")
     assert own == pytest.approx(plain, rel=1e-3)
+
+
+def test_a_copy_in_another_precision_moves_the_network(monkeypatch):
+    """The gradients of a float64 copy are those of the network, so it goes the same way.
+
+    On a GPU the copy is bfloat16, which not every CPU can multiply.
+    """
+    (plain, expected), _ = recorded_pair(quick=False)
+    monkeypatch.setattr(loop, "half_copy", lambda model, _: in_precision(model, torch.float64))
+    (own, weights), _ = recorded_pair(quick=False)
+    assert own == pytest.approx(plain, abs=1e-4)
+    for found, wanted in zip(weights, expected, strict=True):
+        assert found.dtype == torch.float32
+        torch.testing.assert_close(found, wanted, atol=2e-4, rtol=0)
+
+
+def test_the_copy_is_apart_from_the_network():
+    lm = MaskedLM(Transformer(Shape(vocab_size=5, length=6, width=8, causal=False), seed=0))
+    copied = in_precision(lm, torch.float64)
+    tokens = TRUTH.sample(3, 1)
+    torch.testing.assert_close(
+        copied.token_logits(tokens), lm.token_logits(tokens).double(), atol=1e-6, rtol=0
+    )
+    with torch.no_grad():
+        copied.net.output.bias.fill_(7.0)
+    assert float(lm.net.output.bias.detach().abs().max()) == 0
+
+
+def test_half_copies_are_for_recorded_steps_on_a_gpu():
+    lm = MaskedLM(Transformer(Shape(vocab_size=5, length=6, width=8, causal=False), seed=0))
+    for recipe in (
+        Recipe(steps=1, autocast="bfloat16", recorded=True),  # on a CPU
+        Recipe(steps=1, recorded=True),
+        Recipe(steps=1, autocast="bfloat16"),
+    ):
+        assert loop.half_copy(lm, recipe) is None
 
 
 def test_a_recorded_recipe_takes_no_checkpoint(tmp_path):

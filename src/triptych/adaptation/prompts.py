@@ -8,6 +8,7 @@ The model is any `SoftMasked`: the exact embedding model of an HMM, whose vector
 transformer; a pretrained network. Its weights never change.
 """
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -19,6 +20,7 @@ from triptych.adaptation.linear import PAPER_RECIPE, LinearHead, Solver
 from triptych.core.protocols import SoftMasked
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError, as_integers, as_seed, as_size, check_can
+from triptych.models.language_models import MaskedLM, in_precision
 from triptych.training.classifier import train_classifier
 from triptych.training.step import Recipe
 
@@ -139,13 +141,28 @@ class Tuning:
             self._readout = self._readout.to(device, dtype)
             trained = list(self._readout.parameters())
 
+        copied, recipe = self._copy_for_training(device), self.recipe
+        if copied is not None:
+            vectors = vectors.to(copied.net.output.weight.dtype)
+            recipe = replace(recipe, autocast="none")
+
         def scores(rows: Tensor) -> Tensor:
-            law = probs[rows] if probs is not None else self._probs(vectors[rows])
+            law = probs[rows] if probs is not None else self._probs(vectors[rows], copied)
             return self._decision(law, symbols[rows])
 
         parameters = trained + ([self._raw] if self.prompt_length else [])
-        self.losses = train_classifier(scores, labels, parameters, self.recipe, rng)
+        self.losses = train_classifier(scores, labels, parameters, recipe, rng)
         return self
+
+    def _copy_for_training(self, device: torch.device) -> MaskedLM | None:
+        """The network in bfloat16, where the recipe has that and a prompt is tuned on a GPU.
+
+        Prompt and head stay in full precision, and so does the network when it is asked afterwards.
+        """
+        half = self.recipe.autocast == "bfloat16" and device.type == "cuda"
+        if half and self.prompt_length and isinstance(self.model, MaskedLM):
+            return in_precision(self.model, torch.bfloat16)
+        return None
 
     def predict_vectors(
         self, vectors: Float[Tensor, "batch t width"], symbols: Int[Tensor, "batch t"]
@@ -174,15 +191,17 @@ class Tuning:
 
     # ------------------------------------------------------------------ inside
 
-    def _probs(self, vectors: Float[Tensor, "batch t width"]) -> Float[Tensor, "batch kt vocab"]:
+    def _probs(
+        self, vectors: Float[Tensor, "batch t width"], model: SoftMasked | None = None
+    ) -> Float[Tensor, "batch kt vocab"]:
         """G over the prompt and the input; of the hidden position alone for a linear head."""
+        model = self.model if model is None else model
         if self.prompt_length:
-            prompt = self.prompt.expand(len(vectors), -1, -1)
+            prompt = self.prompt.to(vectors.dtype).expand(len(vectors), -1, -1)
             vectors = torch.cat([prompt, vectors], dim=1)
         if self.head_kind == "linear":
-            k = self.prompt_length
-            return self.model.soft_masked_probs(vectors, at=k)
-        return self.model.soft_masked_probs(vectors)
+            return model.soft_masked_probs(vectors, at=self.prompt_length)
+        return model.soft_masked_probs(vectors)
 
     def _probs_without_gradients(self, vectors: Tensor) -> Tensor:
         with torch.no_grad():

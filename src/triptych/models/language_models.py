@@ -7,10 +7,11 @@ The network's vocabulary is one larger than the language's: its last id is the s
 the laws are softmaxes over the other outputs.
 """
 
+import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import NamedTuple, TypeVar
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -175,7 +176,7 @@ class MaskedLM:
     ) -> Float[Tensor, "batch positions vocab"]:
         """Softmax over the words, for vectors in place of tokens; `at` one position alone."""
         logits = self.net(vectors=vectors, at=at)[..., : self.vocab_size]
-        return logits.softmax(-1)
+        return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 
     @torch.no_grad()
     def masked_log_probs(
@@ -185,6 +186,14 @@ class MaskedLM:
         seen = tokens.masked_fill(hidden, self.mask_token)
         log_probs = _log_probs(self.token_logits(seen), self.vocab_size)
         return with_point_masses(log_probs, tokens, hidden)
+
+
+LanguageModel = TypeVar("LanguageModel", bound=CausalLM | MaskedLM)
+
+
+def in_precision(model: LanguageModel, dtype: torch.dtype) -> LanguageModel:
+    """A copy of the model whose weights and states have this type."""
+    return replace(model, net=copy.deepcopy(model.net).to(dtype))
 
 
 def _log_probs(logits: Float[Tensor, "*rows outputs"], vocab_size: int) -> Tensor:

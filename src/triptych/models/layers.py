@@ -192,6 +192,23 @@ def at_rows(
     return x.flatten(0, 1).index_select(0, (rows + at).flatten()).unflatten(0, at.shape)
 
 
+def mapped(
+    linears: Sequence[nn.Linear], x: Float[Tensor, "*rows width"], *, at_once: bool | None = None
+) -> tuple[Float[Tensor, "*rows out"], ...]:
+    """Every linear map of x, all of one width; `at_once`: by one product, the same to rounding.
+
+    None: at once where a GPU trains. The gradient of one matrix of width x width fills a third of a
+    large GPU, that of three fills it. A CPU gains nothing, and a decoder would only copy matrices.
+    """
+    if at_once is None:
+        at_once = x.is_cuda and torch.is_grad_enabled()
+    if not at_once:
+        return tuple(linear(x) for linear in linears)
+    weight = torch.cat(tuple(linear.weight for linear in linears))
+    biases = tuple(linear.bias for linear in linears if linear.bias is not None)
+    return F.linear(x, weight, torch.cat(biases) if biases else None).chunk(len(linears), -1)
+
+
 class ProjectionNorm(nn.Module):
     """LN_C(x) = Px / max(|Px|, C), Px = x minus its mean: no gain, no bias [li, (2.43)].
 
@@ -269,8 +286,8 @@ class Attention(nn.Module):
     ) -> Float[Tensor, "batch 1 width"]:
         """a(X) at one position: one query, all keys and values it may see."""
         end = at + 1 if self.causal else x.shape[1]
-        query = self._by_head(self.query, x[:, at : at + 1])
-        key, value = (self._by_head(linear, x[:, :end]) for linear in (self.key, self.value))
+        query = self._by_head(self.query(x[:, at : at + 1]))
+        key, value = map(self._by_head, mapped((self.key, self.value), x[:, :end]))
         if rotation is not None:
             query = rotate(query, _part(rotation, slice(at, at + 1)))
             key = rotate(key, _part(rotation, slice(0, end)))
@@ -308,8 +325,8 @@ class Attention(nn.Module):
         self, x: Tensor, at: Int[Tensor, "batch places"], rotation: Rotation | None
     ) -> Float[Tensor, "batch heads places head_width"]:
         """Σ_j P_ij v_j for the queries i that are asked for, over all keys that each may see."""
-        query = self._by_head(self.query, at_rows(x, at))
-        key, value = (self._by_head(linear, x) for linear in (self.key, self.value))
+        query = self._by_head(self.query(at_rows(x, at)))
+        key, value = map(self._by_head, mapped((self.key, self.value), x))
         if rotation is not None:
             query, key = rotate(query, Rotation(*(p[at] for p in rotation))), rotate(key, rotation)
         past = torch.arange(x.shape[1], device=x.device) <= at[..., None]
@@ -329,15 +346,13 @@ class Attention(nn.Module):
         Float[Tensor, "batch heads t head_width"],
     ]:
         """Queries, keys and values of every head, turned by their positions."""
-        query, key, value = (
-            self._by_head(linear, x) for linear in (self.query, self.key, self.value)
-        )
+        query, key, value = map(self._by_head, mapped((self.query, self.key, self.value), x))
         if rotation is not None:
             query, key = rotate(query, rotation), rotate(key, rotation)
         return query, key, value
 
-    def _by_head(self, linear: nn.Linear, x: Tensor) -> Float[Tensor, "batch heads t head_width"]:
-        return linear(x).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+    def _by_head(self, x: Tensor) -> Float[Tensor, "batch heads t head_width"]:
+        return x.unflatten(-1, (self.heads, -1)).transpose(1, 2)
 
     def learned_pattern(
         self,

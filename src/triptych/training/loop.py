@@ -7,7 +7,7 @@ stopped continues from its checkpoint to bitwise the same result on the same dev
 import functools
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol, cast, runtime_checkable
 
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.models.language_models import ScoredLogits
+from triptych.models.language_models import CausalLM, MaskedLM, ScoredLogits, in_precision
 from triptych.training.checkpoints import resume, save
 from triptych.training.gap import Gap, measure_on
 from triptych.training.objectives import (
@@ -94,7 +94,7 @@ def fit(
     `stop_after` ends this call early, as an interruption would.
     """
     net = model.net
-    parameters = [p for p in net.parameters() if p.requires_grad]
+    parameters = trained_parameters(net)
     device_type = parameters[0].device.type
     rng = rng if isinstance(rng, TorchRng) else TorchRng(rng, parameters[0].device)
     if recipe.autocast == "bfloat16" and device_type == "cpu":
@@ -103,7 +103,14 @@ def fit(
             "virtual CPUs announce bfloat16 units that they do not have and crash"
         )
     recorded = recipe.recorded and device_type == "cuda"
-    descent, history, first = Descent(recipe, parameters, recorded=recorded), History(), 0
+    worker = half_copy(model, recipe)
+    descent = Descent(
+        recipe,
+        parameters,
+        recorded=recorded,
+        working=None if worker is None else trained_parameters(worker.net),
+    )
+    history, first = History(), 0
     if checkpoint is not None and (checkpoint / "state.json").exists():
         record = resume(checkpoint, descent, net, rng)
         first, descent.losses[:] = record["step"], record["losses"]
@@ -115,18 +122,22 @@ def fit(
         raise UserError("a quick recipe draws data ahead, which a checkpoint does not keep")
     if recipe.recorded and checkpoint is not None:
         raise UserError("the steps of a recorded recipe cannot be resumed from a checkpoint")
-    data = predictions(sample, objective, recipe.batch, rng, ahead=AHEAD if quick else 1)
+    drawn_ahead = AHEAD if recipe.quick and (quick or recorded) else 1
+    data = predictions(sample, objective, recipe.batch, rng, ahead=drawn_ahead)
     most = 0
     if recorded and isinstance(model, AnswersPlaces):
         drawn = next(data)
         most = places_needed(drawn.scored)
         data = itertools.chain([drawn], data)
 
+    learner, how = (model, recipe) if worker is None else (worker, replace(recipe, autocast="none"))
+
     def answer(prediction: Prediction) -> Float[Tensor, ""]:
-        return loss_of_answers(model, prediction, recipe, most=most, cached=not recorded)
+        return loss_of_answers(learner, prediction, how, most=most, cached=not recorded)
 
     answer_loss = torch.compile(answer) if recipe.compile else answer
     net.train()
+    learner.net.train()
 
     def loss_of(prediction: Prediction) -> Float[Tensor, ""]:
         if quick and not recipe.compile and isinstance(model, AnswersScored):
@@ -165,6 +176,24 @@ def fit(
         descent.use_average()
     net.eval()
     return history
+
+
+def trained_parameters(net: nn.Module) -> list[nn.Parameter]:
+    """Those that are not frozen."""
+    return [p for p in net.parameters() if p.requires_grad]
+
+
+def half_copy(model: Trainable, recipe: Recipe) -> CausalLM | MaskedLM | None:
+    """A copy in bfloat16 that a recorded recipe trains on a GPU; its gradients move the model.
+
+    With `autocast` alone, every matrix is rounded on the way in and every gradient widened on the
+    way out, each by a kernel of its own, and states stay in full precision. None where no copy is
+    wanted, and with `l2`, which is a loss of the weights themselves.
+    """
+    wanted = recipe.recorded and recipe.autocast == "bfloat16" and not recipe.l2
+    if not (wanted and isinstance(model, (CausalLM, MaskedLM)) and model.net.device.type == "cuda"):
+        return None
+    return in_precision(model, torch.bfloat16)
 
 
 def loss_of_answers(

@@ -40,10 +40,11 @@ class Recipe:
     ema        decay of the exponential moving average of the weights, 0 for none
     autocast   "none" or "bfloat16"
     quick      on a CPU: a fused optimiser; and in `fit`, logits where they are scored alone, and
-               the data of several steps drawn at once. The same law with other draws and rounding;
-               nothing changes on a GPU
+               the data of several steps drawn at once. The same law with other draws and rounding.
+               On a GPU: data drawn at once where steps are recorded, nothing else
     recorded   on a GPU: steps run as CUDA graphs (see `recorded`), with adam or adamw; the same
-               draws, other rounding. Nothing changes on a CPU
+               draws, other rounding. With bfloat16, `fit` trains a copy in that format (see
+               `loop.half_copy`). Nothing changes on a CPU
     """
 
     steps: int

@@ -644,7 +644,7 @@ def test_heads_and_prompts_are_trained_by_the_recipe_of_the_paper(monkeypatch):
         tune(small_lm(), data, p, 7)
     how = {"learning_rate": 0.01, "warmup": 500, "decay": "linear"}
     recipe = Recipe(steps=4000, batch=128, quick=True, recorded=True, **how)
-    shorter = replace(recipe, steps=1000, warmup=125)
+    shorter = replace(recipe, steps=2000, warmup=250)
     prompted = replace(shorter, autocast="bfloat16", compile=True)
     assert told == [
         {"recipe": recipe, "seed": 7},

@@ -106,9 +106,7 @@ STUDY = Study(
     settings={
         Scale.SMOKE: HeadVsPrompt(seeds=1, hidden=(4, 12), **vars(SMOKE)),
         Scale.LAPTOP: HeadVsPrompt(seeds=5, first_seed=100, **vars(LAPTOP)),
-        Scale.PAPER: HeadVsPrompt(
-            seeds=20, hidden=HIDDEN, learning_rates=(1e-4, 1e-5), **vars(PAPER)
-        ),
+        Scale.PAPER: HeadVsPrompt(seeds=20, hidden=HIDDEN, learning_rates=(1e-4,), **vars(PAPER)),
     },
     units=units,
     run=run,

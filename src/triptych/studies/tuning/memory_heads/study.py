@@ -120,7 +120,7 @@ STUDY = Study(
         Scale.SMOKE: MemoryHeads(seeds=1, memories=(2,), **vars(SMOKE)),
         Scale.LAPTOP: MemoryHeads(seeds=4, first_seed=100, **vars(LAPTOP)),
         Scale.PAPER: MemoryHeads(
-            seeds=5, memories=(2, 3, 5, 7), learning_rates=(1e-4, 1e-5), **vars(PAPER)
+            seeds=5, memories=(2, 3, 5, 7), learning_rates=(1e-4,), **vars(PAPER)
         ),
     },
     units=units,
