@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.display import MAX_BARS, bars, card, counted, facts_table
+from triptych.core.distinct import distinct_rows
 from triptych.core.logspace import log_conditional, log_normalise
 from triptych.core.protocols import Density
 from triptych.core.randomness import RngLike, as_rng
@@ -81,9 +82,9 @@ def rows_by_pattern(
     if hidden.shape[1] == 0:
         yield torch.ones(len(hidden), dtype=torch.bool, device=hidden.device), hidden[0]
         return
-    patterns, pattern_of = hidden.unique(dim=0, return_inverse=True)
+    patterns, group, _ = distinct_rows(hidden)
     for k, pattern in enumerate(patterns):
-        yield pattern_of == k, pattern
+        yield group == k, pattern
 
 
 @dataclass(frozen=True, eq=False)

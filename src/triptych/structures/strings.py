@@ -7,6 +7,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.display import bars
+from triptych.core.distinct import distinct_rows
 from triptych.core.protocols import Structure
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
@@ -26,7 +27,7 @@ def likely_strings(
         more = len(table.support) - len(found)
         rows = torch.tensor([sequence for sequence, _ in found], device=device)
         return bars(_named(texts(rows), [p for _, p in found]), title=title, more=more)
-    rows = structure.sample(_DRAWN, TorchRng(0, device)).unique(dim=0)
+    rows = distinct_rows(structure.sample(_DRAWN, TorchRng(0, device))).rows
     probs = structure.log_prob(rows).exp()
     best = probs.argsort(descending=True)
     named = _named(texts(rows[best]), probs[best].tolist())

@@ -44,6 +44,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.distinct import distinct_rows
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
@@ -224,7 +225,7 @@ class _Step:
         self.log_value, self.log_prob = self.log_mass.clone(), self.log_mass.clone()
         tokens = cloud.decoder.tokens[rows]
         texts = torch.cat([cloud.owner[rows, None], cloud.decoder.lengths[rows, None], tokens], 1)
-        self._text = texts.unique(dim=0, return_inverse=True)[1].tolist()
+        self._text = distinct_rows(texts).group.tolist()
         self._known: dict[tuple[int, int], float] = {}  # log V of (text, token)
 
     def search(self, most: int) -> None:

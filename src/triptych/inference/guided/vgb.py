@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder, is_end
+from triptych.core.distinct import distinct_rows
 from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
 from triptych.core.randomness import RngLike
@@ -233,7 +234,7 @@ class _Walk:
         self.root = run.every_row()
         if share:
             prompts = torch.nn.functional.pad(run.decoder.tokens, (0, 1))  # none may be empty
-            self.root = prompts.unique(dim=0, return_inverse=True)[1]
+            self.root = distinct_rows(prompts).group
         self.tree = VisitedTree(int(self.root.max()) + 1, self.root.device)
         self.node = self.root.clone()
         self.cut_mass = torch.zeros(run.batch, dtype=torch.float64, device=self.root.device)

@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import Prefixes
+from triptych.core.distinct import distinct_rows
 from triptych.core.validation import Count, Numbers, UserError, as_count
 from triptych.models.pretrained.grouped_attention import grouped
 
@@ -222,11 +223,9 @@ class PretrainedDecoder(Prefixes):
         longest = int(self._lengths[new].max())
         beyond = torch.arange(longest, device=rows.device) >= self._lengths[new, None]
         texts = F.pad(self._tokens[new, :longest].masked_fill(beyond, -1), (1, 0))
-        distinct, group = texts.unique(dim=0, return_inverse=True)
+        distinct, group, first = distinct_rows(texts)
         if len(distinct) == len(new):
             return rows, None
-        place = torch.arange(len(new), device=rows.device)
-        first = torch.full_like(place, len(new)).scatter_reduce(0, group, place, "amin")
         leader = new[first[group]]
         follows = leader != new
         others = rows[~torch.isin(rows, new[follows])]
