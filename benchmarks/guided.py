@@ -4,7 +4,8 @@
 
 The network has the size of the thesis' Dyck model: 6 layers, 8 heads, width 512, rotary positions,
 float32, with random weights, large enough that its laws differ from prefix to prefix. Needs torch,
-numpy, scipy, jaxtyping and transformers only.
+numpy, scipy, jaxtyping and transformers only. On a CPU ours runs twice: with torch, as it runs by
+itself, and with the C programs of `use_compiled()`.
 """
 
 import argparse
@@ -18,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from benchmarks.timing import Comparison, Seconds, measured
+from benchmarks.timing import Comparison, Seconds, measured, with_programs
 from triptych.core.decoders import PAD
 from triptych.core.protocols import Decoder, NetworkDecoder
 from triptych.core.randomness import TorchRng
@@ -142,7 +143,14 @@ class OneByOne:
         return tokens
 
 
-def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int = 8) -> Row:
+def algorithm(
+    device: str,
+    *,
+    compiled: bool = False,
+    count: int = 1000,
+    turns: int = 5,
+    compared: int = 8,
+) -> Row:
     """Every turn: all prompts together, then `compared` others of them one by one.
 
     No end token: the rows have their 33 tokens, as with a network that was trained on them. The
@@ -172,8 +180,8 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
         same += sum(text == wanted[i] for text, i in zip(found, chosen, strict=True))
         times.append((ours, theirs.times(int(calls.sum()) / (single.passes - before))))
     return {
-        "what": f"Algorithm 1, {count} Dyck prompts, quota {QUOTA}, stride {STRIDE}, "
-        f"{_where(device)}; {same} of {turns * compared} strings the same",
+        "what": f"Algorithm 1{_in_c(compiled)}, {count} Dyck prompts, quota {QUOTA}, stride "
+        f"{STRIDE}, {_where(device)}; {same} of {turns * compared} strings the same",
         "peer": "the authors' scheme: one by one, no cache, two passes a token",
         "bar": 20.0,
         "same_strings": same,
@@ -184,7 +192,9 @@ def algorithm(device: str, *, count: int = 1000, turns: int = 5, compared: int =
     }
 
 
-def generation(device: str, *, batch: int = 64, new: int = 64, turns: int = 7) -> Row:
+def generation(
+    device: str, *, compiled: bool = False, batch: int = 64, new: int = 64, turns: int = 7
+) -> Row:
     """Our cached decoder against `generate` of a Llama of the same size, both sampling.
 
     Llama's gated feed-forward has three matrices of 512 x 1024; our two are of 512 x 1536.
@@ -228,7 +238,7 @@ def generation(device: str, *, batch: int = 64, new: int = 64, turns: int = 7) -
     assert [len(row) for row in ours()] == [new] * batch
     times = [(measured(ours), measured(theirs)) for _ in range(turns)]
     return {
-        "what": f"sampling {batch} x {new} tokens with a cache, {_where(device)}",
+        "what": f"sampling{_in_c(compiled)}, {batch} x {new} tokens with a cache, {_where(device)}",
         "peer": "transformers LlamaForCausalLM.generate",
         "bar": 1.2,
         "parameters": _parameters(lm.net),
@@ -299,8 +309,9 @@ class OnBrackets:
 
 
 def run(device: str) -> Iterator[Row]:
-    yield algorithm(device)
-    yield generation(device)
+    for compiled in (False, True) if device == "cpu" else (False,):
+        for measure in (algorithm, generation):
+            yield with_programs(compiled, lambda c, m=measure: m(device, compiled=c))
     yield walk(device)
 
 
@@ -316,6 +327,10 @@ def _ratios(times: list[tuple[Seconds, Seconds]], device: str) -> dict[str, floa
 
 def _parameters(net: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())
+
+
+def _in_c(compiled: bool) -> str:
+    return ", in C" if compiled else ""
 
 
 def _where(device: str) -> str:

@@ -5,17 +5,15 @@ Ours twice: with torch, as it runs by itself, and with the C programs of `use_co
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import hmmlearn.hmm
 import numpy as np
 import torch
 
-from benchmarks.timing import Comparison, compare, fastest, measured, one_core
-from triptych.core.compiled import use_compiled
+from benchmarks.timing import Comparison, compare, fastest, measured, one_core, with_programs
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import UserError
 from triptych.structures.hidden_markov.hmm import HMM
 
 Row = dict[str, Any]
@@ -30,26 +28,14 @@ def run() -> Iterator[Row]:
         for against in (posteriors, posteriors_dynamax):
             for states in (10, 64):
                 for compiled in (False, True):
-                    yield _with(compiled, lambda c, a=against, s=states: a(s, c))
+                    yield with_programs(compiled, lambda c, a=against, s=states: a(s, c))
         for states in (10, 64):
             yield posteriors_pomegranate(states)
         for compiled in (False, True):
-            yield _with(compiled, sampling)
+            yield with_programs(compiled, sampling)
         yield autograd()
         yield growth("length", "linear: at most 1.15", [64, 128, 256, 512, 1024])
         yield growth("states", "quadratic: at most 2.0", [16, 32, 64, 128, 256])
-
-
-def _with(compiled: bool, measure: Callable[[bool], Row]) -> Row:
-    """A row of the table, with the C programs or without."""
-    try:
-        use_compiled(compiled)
-    except UserError as error:
-        return {"what": "with the C programs", "peer": "", "not_run": str(error)}
-    try:
-        return measure(compiled)
-    finally:
-        use_compiled(False)
 
 
 def _what(states: int, compiled: bool) -> str:

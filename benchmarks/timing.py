@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 
 import torch
 
+from triptych.core.compiled import use_compiled
+from triptych.core.validation import UserError
+
 
 class Seconds(NamedTuple):
     """Of one call: time of the processor, all threads together, and time on the wall."""
@@ -108,3 +111,15 @@ def one_core() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+def with_programs(compiled: bool, measure: Callable[[bool], dict[str, Any]]) -> dict[str, Any]:
+    """A row of the table, with the C programs of `use_compiled` or without."""
+    try:
+        use_compiled(compiled)
+    except UserError as error:
+        return {"what": "with the C programs", "peer": "", "not_run": str(error)}
+    try:
+        return measure(compiled)
+    finally:
+        use_compiled(False)

@@ -114,6 +114,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "structures.messages.scaled_messages",
         "core.compiled.draw_alias",
         "core.compiled.library",
+        "core.distinct.distinct_rows",
         "structures.compiled_messages.smooth_rows",
         "structures.fast_messages.filter_forward",
         "structures.fast_messages.predict_everywhere",

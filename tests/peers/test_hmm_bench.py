@@ -1,6 +1,6 @@
 import torch
 
-from benchmarks import hmm
+from benchmarks import hmm, timing
 from benchmarks.timing import Seconds, compare
 from triptych.core import compiled
 from triptych.core.scalars import UserError
@@ -11,10 +11,12 @@ def test_a_row_without_a_compiler_says_why(monkeypatch):
         if wanted:
             raise UserError("no C compiler was found")
 
-    monkeypatch.setattr(hmm, "use_compiled", refused)
-    row = hmm._with(True, lambda compiled: {"what": "measured"})
+    monkeypatch.setattr(timing, "use_compiled", refused)
+    row = timing.with_programs(True, lambda compiled: {"what": "measured"})
     assert row["not_run"] == "no C compiler was found"
-    assert hmm._with(False, lambda compiled: {"compiled": compiled}) == {"compiled": False}
+    assert timing.with_programs(False, lambda compiled: {"compiled": compiled}) == {
+        "compiled": False
+    }
 
 
 def test_a_row_without_dynamax_says_so(monkeypatch):

@@ -2,8 +2,9 @@
 
 The programs (the folder `c`) are built with the machine's own C compiler when they are first asked
 for, in a second or two, and serve the process that asked, on its CPU. The code in torch stays the
-reference. Draws are the same to the last bit; posteriors of chains agree to rounding, and their
-last bits differ. So nothing is turned on by itself, and no study turns it on.
+reference. Draws are the same to the last bit; posteriors of chains and the states of a cached
+decoder agree to rounding, and their last bits differ. So nothing is turned on by itself, and no
+study turns it on.
 """
 
 import ctypes
@@ -21,6 +22,8 @@ from triptych.core.validation import UserError, as_flag
 SOURCES = {  # with what each may do to a product and a sum: round once, or twice as torch does
     "smooth.c": "-ffp-contract=fast",
     "draw_alias.c": "-ffp-contract=off",
+    "attend.c": "-ffp-contract=fast",
+    "product.c": "-ffp-contract=fast",
 }
 _FOLDER = Path(__file__).with_name("c")
 _COMPILERS = ("cc", "gcc", "clang")
@@ -111,4 +114,11 @@ def _declared(built: ctypes.CDLL) -> ctypes.CDLL:
     built.smooth_rows.argtypes = [*sizes, *[address] * 6, *steps, *[address] * 4]
     built.smooth_rows.restype = None
     built.draw_alias.argtypes, built.draw_alias.restype = [whole] * 3 + [address] * 5, whole
+    built.attend_work.argtypes, built.attend_work.restype = [whole] * 2, whole
+    built.attend_rows.argtypes = [whole] * 5 + [real] + [address] * 7
+    built.attend_rows.restype = None
+    built.packed_numbers.argtypes, built.packed_numbers.restype = [whole] * 2, whole
+    built.pack_matrix.argtypes, built.pack_matrix.restype = [whole] * 2 + [address] * 2, None
+    built.packed_product.argtypes = [whole] * 3 + [address] * 4
+    built.packed_product.restype = None
     return built

@@ -19,7 +19,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import Prefixes
+from triptych.core.distinct import distinct_rows
 from triptych.core.validation import Count, Numbers, UserError, as_count, as_size
+from triptych.models.compiled_layers import attend_rows, is_attended, packed
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Block
 
@@ -33,8 +35,9 @@ class CachedDecoder(Prefixes):
     """A `Decoder` over a causal network that runs each token once.
 
     Rows hold at most `lm.length` tokens; a row of that many has no next token and no state.
-    The cache is of the network's weights as they were when the tokens were run. `layer` names the
-    states a verifier sees: 0 is the embedding, l the output of the l-th block, -1 the last.
+    The cache is of the network's weights as they were when the tokens were run; with
+    `use_compiled`, as they were when the decoder was made. `layer` names the states a verifier
+    sees: 0 is the embedding, l the output of the l-th block, -1 the last.
     """
 
     def __init__(self, lm: CausalLM, batch: Count, *, layer: Count = -1) -> None:
@@ -46,7 +49,7 @@ class CachedDecoder(Prefixes):
             raise UserError(f"layer is {layer}; this network has 0 to {shape.layers}, or -1")
         self.layer = shape.layers if layer == -1 else layer
         super().__init__(batch, lm.vocab_size, lm.length, weight.device)
-        self.lm = lm
+        self.lm, self._blocks = lm, packed(lm.net.blocks)
         self._known = torch.zeros_like(self._lengths)  # slots that are filled
         self._spent, self._passes = [0], [0]  # shared with forks
         # Zeros and not whatever stands in memory: 0 times nan would be nan.
@@ -147,7 +150,7 @@ class CachedDecoder(Prefixes):
         slots = places.slots
         rotation = net.rotation(slots)
         x = net.place(net.embed(self._symbols(rows, slots)), slots)
-        for layer, block in enumerate(net.blocks):
+        for layer, block in enumerate(self._blocks):
             assert isinstance(block, Block)
             if layer == self.layer:
                 places.store(self._seen, x)
@@ -204,7 +207,7 @@ class _Common(NamedTuple):
 
 def _common_beginnings(tokens: Int[Tensor, "rows t"]) -> _Common:
     """Worked value: 0 1, 0 1, 0 2 share the start and one token: saved 2, 4 and 3 slots."""
-    distinct, rank = F.pad(tokens, (1, 0)).unique(dim=0, return_inverse=True)  # the start first
+    distinct, rank, _ = distinct_rows(F.pad(tokens, (1, 0)))  # the start first
     shared = (distinct[1:] == distinct[:-1]).long().cumprod(1).sum(1) - 1
     depths = torch.arange(tokens.shape[1] + 1, device=tokens.device)
     groups = 1 + (shared[:, None] < depths).sum(0)
@@ -223,6 +226,7 @@ class _Places(NamedTuple):
     upto     slots of the longest row
     parts    of the block, with their rows of the cache: neighbours are read without a copy,
              scattered rows are copied some at a time
+    numbers  of these rows of the cache
     """
 
     rows: slice | Tensor
@@ -232,6 +236,7 @@ class _Places(NamedTuple):
     new: bool
     upto: int
     parts: Sequence[tuple[slice, slice | Tensor]]
+    numbers: Int[Tensor, " rows"]
 
     def store(
         self, cache: Float[Tensor, "batch length *entry"], block: Float[Tensor, "rows t *entry"]
@@ -251,6 +256,8 @@ class _Places(NamedTuple):
         scale: float,
     ) -> Float[Tensor, "rows heads t head_width"]:
         """Σ_j P_ij v_j over the slots of the cache."""
+        if is_attended(query, keys):
+            return attend_rows(query, keys, values, self.numbers, self.slots, scale)
         mixed, keys, values = [], keys[:, : self.upto], values[:, : self.upto]
         for part, rows in self.parts:
             mixed.append(
@@ -293,7 +300,7 @@ def _places(
             )
             for first, last, start in _runs(rows.tolist())
         ]
-    return _Places(together, slots, fresh, before, new, upto, parts)
+    return _Places(together, slots, fresh, before, new, upto, parts, rows)
 
 
 def _runs(rows: list[int]) -> list[tuple[int, int, int]]:
