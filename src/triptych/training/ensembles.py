@@ -62,12 +62,12 @@ def fit_ensemble(
     With a `contrast`, its penalty is a part of every loss. On a GPU, draw from a `Corpus` with an
     objective that is `RowByRow`: then a step asks for the data of all members at once.
 
-    Adafactor (whose step mixes entries of a matrix), compilation, checkpoints and the meter are
-    for `fit` alone.
+    Adafactor and muon (whose steps mix entries of a matrix), compilation, checkpoints and the meter
+    are for `fit` alone.
     """
     if len(models) != len(rngs) or not models:
         raise UserError(f"{len(models)} models and {len(rngs)} rngs: give one rng to each model")
-    if recipe.optimiser == "adafactor":
+    if recipe.optimiser in ("adafactor", "muon"):
         raise UserError("an ensemble trains with adamw, adam or sgd")
     ignored = [name for name in ("compile", "ema", "meter_every") if getattr(recipe, name)]
     ignored += ["autocast"] if recipe.autocast != "none" else []

@@ -109,6 +109,7 @@ def fit(
         parameters,
         recorded=recorded,
         working=None if worker is None else trained_parameters(worker.net),
+        matrices=hidden_matrices(net) if recipe.optimiser == "muon" else (),
     )
     history, first = History(), 0
     if checkpoint is not None and (checkpoint / "state.json").exists():
@@ -181,6 +182,21 @@ def fit(
 def trained_parameters(net: nn.Module) -> list[nn.Parameter]:
     """Those that are not frozen."""
     return [p for p in net.parameters() if p.requires_grad]
+
+
+def hidden_matrices(net: nn.Module) -> list[nn.Parameter]:
+    """The matrices of the linear maps inside its layers, without those that read or write tokens.
+
+    Those that are frozen are left out.
+    """
+    blocks = getattr(net, "blocks", None)
+    if not isinstance(blocks, nn.ModuleList):
+        raise UserError(
+            f"muon needs a network with layers in `blocks`; a {type(net).__name__} has none"
+        )
+    linears = [module for module in blocks.modules() if isinstance(module, nn.Linear)]
+    inside = {id(linear.weight) for linear in linears}
+    return [parameter for parameter in trained_parameters(net) if id(parameter) in inside]
 
 
 def half_copy(model: Trainable, recipe: Recipe) -> CausalLM | MaskedLM | None:

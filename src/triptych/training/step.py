@@ -24,6 +24,7 @@ from triptych.core.validation import (
     as_number,
     set_fields,
 )
+from triptych.training.muon import Muon
 from triptych.training.objectives import LossName
 
 _SMALL = 150_000  # parameters of a network whose optimiser's calls cost more than its arithmetic
@@ -42,6 +43,7 @@ class Recipe:
     quick      on a CPU: a fused optimiser; and in `fit`, logits where they are scored alone, and
                the data of several steps drawn at once. The same law with other draws and rounding.
                On a GPU: data drawn at once where steps are recorded, nothing else
+    optimiser  "muon": see `muon.Muon`; for networks with layers, in `fit`
     recorded   on a GPU: steps run as CUDA graphs (see `recorded`), with adam or adamw; the same
                draws, other rounding. With bfloat16, `fit` trains a copy in that format (see
                `loop.half_copy`). Nothing changes on a CPU
@@ -49,7 +51,7 @@ class Recipe:
 
     steps: int
     batch: int = 64
-    optimiser: Literal["adamw", "adam", "sgd", "adafactor"] = "adamw"
+    optimiser: Literal["adamw", "adam", "sgd", "adafactor", "muon"] = "adamw"
     learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     weight_decay: float = 0.0
@@ -79,7 +81,7 @@ class Recipe:
         for name in ("compile", "quick", "recorded"):
             set_fields(self, **{name: as_flag(name, getattr(self, name))})
         for name, choices in (
-            ("optimiser", ("adamw", "adam", "sgd", "adafactor")),
+            ("optimiser", ("adamw", "adam", "sgd", "adafactor", "muon")),
             ("decay", ("none", "linear", "cosine")),
             ("loss", ("cross_entropy", "squared")),
             ("autocast", ("none", "bfloat16")),
@@ -103,7 +105,11 @@ class Recipe:
 
 
 def optimiser_for(
-    recipe: Recipe, parameters: list[nn.Parameter], *, recorded: bool = False
+    recipe: Recipe,
+    parameters: list[nn.Parameter],
+    *,
+    recorded: bool = False,
+    matrices: Sequence[nn.Parameter] = (),
 ) -> torch.optim.Optimizer:
     """The recipe's optimiser over these parameters; one kernel for all of them on a GPU.
 
@@ -111,6 +117,7 @@ def optimiser_for(
     bit, and fewer calls save a quarter of the time. Large ones would leave the cache in between.
     A `quick` recipe has one kernel there too, four times as fast, with other rounding.
     `recorded`: its steps are part of a CUDA graph, so the rate is a tensor (adam and adamw only).
+    `matrices`: those of the parameters that muon moves as matrices.
     """
     rate, decay = recipe.learning_rate, recipe.weight_decay
     on_gpu = all(parameter.is_cuda for parameter in parameters)
@@ -144,6 +151,16 @@ def optimiser_for(
             )
         case "adafactor":
             return torch.optim.Adafactor(parameters, rate, weight_decay=decay)
+        case "muon":
+            among = {id(matrix) for matrix in matrices}
+            others = [parameter for parameter in parameters if id(parameter) not in among]
+            fused = True if on_gpu or recipe.quick else None
+            rest = None
+            if others:
+                rest = torch.optim.AdamW(
+                    others, rate, betas=recipe.betas, weight_decay=decay, fused=fused
+                )
+            return Muon(matrices, rate, weight_decay=decay, rest=rest)
         case _:
             raise UserError(f"optimiser is {recipe.optimiser!r}; see Recipe")
 
@@ -164,6 +181,8 @@ class Descent:
     unbiased
         The moving average starts at 0 and is divided by 1 - ema^n after n steps, so that nothing
         of the initial weights is in it. Otherwise it starts at them, which matters in short runs.
+    matrices
+        Those of the parameters that the optimiser "muon" moves as matrices.
     noted
         How many steps are done.
     """
@@ -178,11 +197,14 @@ class Descent:
         working: Sequence[nn.Parameter] | None = None,
         finite: bool = True,
         unbiased: bool = False,
+        matrices: Sequence[nn.Parameter] = (),
     ) -> None:
         self.recipe, self.parameters, self.members = recipe, list(parameters), members
         self.finite = finite
         self.working = None if working is None else list(working)
-        self.optimiser = optimiser_for(recipe, self.parameters, recorded=recorded)
+        self.optimiser = optimiser_for(
+            recipe, self.parameters, recorded=recorded, matrices=matrices
+        )
         self.average: list[Tensor] | None = None
         if recipe.ema:
             self.average = [

@@ -16,6 +16,7 @@ from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
+    LAPTOP_RATES,
     PAPER,
     SMOKE,
     Tuned,
@@ -192,7 +193,9 @@ STUDY = Study(
             seeds=1, **vars(replace(SMOKE, tuning_steps=3, head_steps=5))
         ),
         # The seeds are among those of head_vs_prompt, so that networks are trained once for both.
-        Scale.LAPTOP: PretrainingFinds(seeds=3, first_seed=100, **vars(LAPTOP)),
+        Scale.LAPTOP: PretrainingFinds(
+            seeds=3, first_seed=100, learning_rates=LAPTOP_RATES, **vars(LAPTOP)
+        ),
         Scale.PAPER: PretrainingFinds(
             seeds=5,
             learning_rates=(1e-4,),
@@ -204,5 +207,5 @@ STUDY = Study(
     rows=(AtSnapshot,),
     figures=[training_figure],
     revision=2,
-    same_rows_as=["d792810391a5"],
+    same_rows_as=["d792810391a5", "c98cf27a1cab"],
 )

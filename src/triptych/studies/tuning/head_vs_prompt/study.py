@@ -19,6 +19,7 @@ from triptych.studies.tuning.head_vs_prompt.judge import CLAIMS
 from triptych.studies.tuning.head_vs_prompt.rows import HIDDEN, Trial
 from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
+    LAPTOP_RATES,
     PAPER,
     SMOKE,
     Tuned,
@@ -105,7 +106,9 @@ STUDY = Study(
     question="Does prompt tuning beat head tuning at every hidden size, most where |H| > |X|?",
     settings={
         Scale.SMOKE: HeadVsPrompt(seeds=1, hidden=(4, 12), **vars(SMOKE)),
-        Scale.LAPTOP: HeadVsPrompt(seeds=5, first_seed=100, **vars(LAPTOP)),
+        Scale.LAPTOP: HeadVsPrompt(
+            seeds=5, first_seed=100, learning_rates=LAPTOP_RATES, **vars(LAPTOP)
+        ),
         Scale.PAPER: HeadVsPrompt(seeds=20, hidden=HIDDEN, learning_rates=(1e-4,), **vars(PAPER)),
     },
     units=units,
@@ -114,5 +117,5 @@ STUDY = Study(
     claims=CLAIMS,
     figures=[accuracy_figure, best_figure, plateau_figure],
     revision=2,
-    same_rows_as=["a641a1c33cf1"],
+    same_rows_as=["a641a1c33cf1", "1658ba36fb0c"],
 )

@@ -16,6 +16,7 @@ from triptych.studies.tuning.memory_heads.judge import CLAIMS
 from triptych.studies.tuning.memory_heads.rows import Data, Trial
 from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
+    LAPTOP_RATES,
     PAPER,
     SMOKE,
     Tuned,
@@ -118,9 +119,11 @@ STUDY = Study(
     question="Does long memory in the data let an attention head learn the task?",
     settings={
         Scale.SMOKE: MemoryHeads(seeds=1, memories=(2,), **vars(SMOKE)),
-        Scale.LAPTOP: MemoryHeads(seeds=4, first_seed=100, **vars(LAPTOP)),
+        Scale.LAPTOP: MemoryHeads(
+            seeds=4, first_seed=100, learning_rates=LAPTOP_RATES, **vars(LAPTOP)
+        ),
         Scale.PAPER: MemoryHeads(
-            seeds=5, memories=(2, 3, 5, 7), learning_rates=(1e-4,), **vars(PAPER)
+            seeds=10, memories=(2, 3, 5, 7), learning_rates=(1e-4,), **vars(PAPER)
         ),
     },
     units=units,
@@ -129,5 +132,5 @@ STUDY = Study(
     claims=CLAIMS,
     figures=[accuracy_figure, crossed_figure],
     revision=2,
-    same_rows_as=["7bd75b897412"],
+    same_rows_as=["7bd75b897412", "cffeb541526f"],
 )
