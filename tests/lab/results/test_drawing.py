@@ -12,6 +12,19 @@ LINE = Series("a", "ours", [1, 2], [1, 2])
 PANEL = Panel([LINE], "x", "y", "a panel")
 
 
+def test_a_title_stays_inside_of_its_figure():
+    """Letters have different widths: the same number of them may fit or not."""
+    for title in (
+        "An attention head on data with a memory, against a linear head",
+        "W" * 20 + " " + "W" * 20,
+    ):
+        canvas = draw_figure(Figure("f", title, [PANEL]))
+        box = canvas.texts[0].get_window_extent()
+        assert box.x1 <= canvas.bbox.x1
+        assert canvas.texts[0].get_text().split() == title.split()
+    assert "\n" not in draw_figure(Figure("f", "i " * 30, [PANEL])).texts[0].get_text()
+
+
 def test_series_are_told_apart_without_colour():
     looks = [
         series_look(Series(str(i), kind, [1], [1]), i, THEMES["light"])

@@ -21,7 +21,9 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure as Canvas
+from matplotlib.font_manager import FontProperties
 from matplotlib.legend import Legend
+from matplotlib.textpath import TextPath
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from matplotlib.transforms import ScaledTranslation
 
@@ -31,6 +33,7 @@ from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 WIDTH = 380.0  # of a panel: text of 11 points still reads at 360 pixels
 PLOT = 200.0  # height of the axes
 LINE = 15.0  # height of a line of text
+TITLE = 13.5  # size of a figure's title
 
 THEMES: dict[str, dict[str, str]] = {
     "light": {
@@ -121,7 +124,7 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
         columns = 2 if len(sizes) in (2, 4) else max(1, min(3, len(sizes)))
         rows = [sizes[i : i + columns] for i in range(0, len(sizes), columns)]
         width = WIDTH * columns + 16 * (columns - 1)
-        title = textwrap.fill(figure.title, round(width / 7.6))
+        title = _within(figure.title, width, TITLE)
         top = 12 + 18.0 * _count(title)
         height = top + sum(max(row) + 8 for row in rows) + 6
         canvas = Canvas(dpi=72, figsize=((width + 24) / 72, height / 72))
@@ -130,7 +133,7 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
             12 / (width + 24),
             1 - 10 / height,
             title,
-            fontsize=13.5,
+            fontsize=TITLE,
             weight="bold",
             color=colours["ink"],
             ha="left",
@@ -142,6 +145,19 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
             corner = (12 + column * (WIDTH + 16), down)
             _draw(Drawing(canvas, colours, corner), panel)
     return canvas
+
+
+def _within(text: str, width: float, size: float) -> str:
+    """Bold text in lines that are no wider than this; a single longer word has its own."""
+    lines: list[str] = []
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        drawn = TextPath((0, 0), longer, size=size, prop=FontProperties(weight="bold"))
+        if lines and drawn.get_extents().width <= width:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return "\n".join(lines)
 
 
 def _draw(drawing: Drawing, panel: Panel | Heatmap) -> None:
