@@ -12,6 +12,7 @@ import pytest
 from triptych.core.estimates import Estimate, Status
 from triptych.core.validation import UserError
 from triptych.lab.results.changes import Change
+from triptych.lab.results.chosen import Chosen, figure_of
 from triptych.lab.results.ledger import Entry, load_ledger
 from triptych.lab.results.plots import (
     MANY_MARKS,
@@ -24,7 +25,9 @@ from triptych.lab.results.plots import (
 )
 from triptych.lab.results.ranking import NotDrawn, StudyRun, UnitRecord, find, judge_ledger
 from triptych.lab.results.report import render_report, write_report
+from triptych.lab.results.report_claims import claim_view
 from triptych.lab.results.report_text import duration, number
+from triptych.lab.results.terminal import source
 from triptych.studies.api.decide import Verdict, above, at_edge, decide, exactly, shown
 from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
 from triptych.studies.api.study import Claim
@@ -180,6 +183,7 @@ RUNS = [
     toy("toy/second", "laptop", rows=0, units=[]),
 ]
 LEDGER = load_ledger()
+FIG_2_5 = next(i for i, entry in enumerate(LEDGER) if entry.id == "li.fig-2.5")
 PLAIN = [replace(run, figures=()) for run in RUNS]  # nothing to draw
 SHIPPED = [
     toy(
@@ -537,6 +541,29 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
     ):
         assert said in page.text, said
     assert "Nothing has been run" not in page.text
+
+
+def test_two_shipped_files_of_one_study_are_told_apart():
+    """Each has its label, and its link leads to its own section."""
+    files = ("toy.first.paper.json", "toy.first.linear-readout.paper.json")
+    runs = [
+        toy("toy/first", "paper", *FIRST, shipped=True, file=file, units=UNITS[:n])
+        for n, file in enumerate(files, 1)
+    ]
+    assert [run.label for run in runs] == ["", "linear-readout"]
+    assert [source(run.findings["li.fig-2.5"]) for run in runs] == [
+        "paper scale, shipped, cpu: fails",
+        "paper scale, shipped, linear-readout, cpu: fails",
+    ]
+    page = Page(render(runs))
+    assert "paper scale, shipped, linear-readout: fails toy/first" in page.text
+    view = claim_view(judge_ledger(LEDGER, runs)[FIG_2_5], {r.run_name: r.label for r in runs})
+    assert [(finding.label, link) for finding, link in view["findings"]] == [
+        ("", ""),
+        ("linear-readout", "linear-readout"),
+    ]
+    for run in runs:
+        assert figure_of(Chosen("li.fig-2.5"), run.findings["li.fig-2.5"], runs) == (run, 0)
 
 
 def test_shipped_evidence_alone_is_not_a_run_of_ones_own():

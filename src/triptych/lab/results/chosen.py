@@ -47,11 +47,7 @@ def figure_of(
 ) -> tuple[StudyRun, int] | None:
     """The run and the number of the figure to show with a claim; None where there is none."""
     for run in runs:
-        if finding is None or (run.study, run.scale, run.shipped) != (
-            finding.study,
-            finding.scale,
-            finding.shipped,
-        ):
+        if finding is None or run.run_name != finding.of_run:
             continue
         drawn = [i for i, figure in enumerate(run.figures) if isinstance(figure, Figure)]
         named = [i for i in drawn if run.figures[i].name == chosen.figure]

@@ -27,6 +27,9 @@ STATUSES = ("holds", "fails", "undecided", "not run yet")
 SCALES = ("paper", "laptop", "smoke")  # the strongest evidence first
 CODE_RUNS = "code runs"  # all that a run at smoke scale can say
 
+RunName = tuple[str, str, bool, str]
+"""Study, scale, whether its rows are shipped, and the label of their file."""
+
 
 @dataclass(frozen=True)
 class UnitRecord:
@@ -62,6 +65,8 @@ class Finding:
         What a reader must know about the run: units that are missing, changed settings, old code.
     changed
         The settings are not those of the scale: its units are none of that plan.
+    label
+        What the shipped file is called beside its study and scale; mostly nothing.
     """
 
     study: str
@@ -79,6 +84,12 @@ class Finding:
     seconds: float | None = None
     made: str = ""
     changed: bool = False
+    label: str = ""
+
+    @property
+    def of_run(self) -> RunName:
+        """Which run says it."""
+        return self.study, self.scale, self.shipped, self.label
 
 
 @dataclass(frozen=True)
@@ -147,8 +158,14 @@ class StudyRun:
     @property
     def label(self) -> str:
         """What a shipped file is called beside its study and scale; mostly nothing."""
-        name, end = f"{self.study.replace('/', '.')}.", f"{self.scale}.json"
-        return self.file.removeprefix(name).removesuffix(end).strip(".") if self.shipped else ""
+        name, end = f"{self.study.replace('/', '.')}.", f".{self.scale}.json"
+        if not (self.shipped and self.file.startswith(name) and self.file.endswith(end)):
+            return ""
+        return self.file[len(name) : -len(end)]
+
+    @property
+    def run_name(self) -> RunName:
+        return self.study, self.scale, self.shipped, self.label
 
 
 @dataclass(frozen=True)
@@ -233,6 +250,7 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
         seconds=total_seconds(run),
         made=run.made,
         changed=bool(run.changed),
+        label=run.label,
     )
     if run.scale == "smoke":
         empty = replace(empty, status=CODE_RUNS)

@@ -52,8 +52,7 @@ def render_report(
     own = own or {}
     anchors = report_studies.anchors(runs)
     links = {
-        (run.study, run.scale, run.shipped): anchor
-        for run, anchor in reversed(list(zip(runs, anchors, strict=True)))
+        run.run_name: anchor for run, anchor in reversed(list(zip(runs, anchors, strict=True)))
     }
     mine, shipped = [run for run in runs if not run.shipped], [run for run in runs if run.shipped]
     counted = [line for line in judged if not line.entry.extension]

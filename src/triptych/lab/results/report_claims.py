@@ -7,14 +7,14 @@ from typing import Any, NamedTuple
 
 from triptych.lab.results import ledger
 from triptych.lab.results.chosen import Chosen, figure_of
-from triptych.lab.results.ranking import STATUSES, Finding, Judged, StudyRun
+from triptych.lab.results.ranking import STATUSES, Finding, Judged, RunName, StudyRun
 from triptych.lab.results.report_text import number, words
 from triptych.lab.results.typesetting import title_html
 
 MOST_CHECKS = 6  # of a chosen claim, before the rest is folded
 
-Links = Mapping[tuple[str, str, bool], str]
-"""(study, scale, shipped) -> the anchor of the section of that run."""
+Links = Mapping[RunName, str]
+"""The anchor of the section of a run."""
 
 
 class Comparison(NamedTuple):
@@ -75,10 +75,7 @@ def claim_view(line: Judged, links: Links, *, own: bool = False, near: str = "")
         "search": " ".join((*sought, *line.exceptions)).lower(),
         "comparisons": _comparisons(line),
         "from_figure": (entry.published or {}).get("read") == "figure",
-        "findings": [
-            (finding, links.get((finding.study, finding.scale, finding.shipped)))
-            for finding in line.findings
-        ],
+        "findings": [(finding, links.get(finding.of_run)) for finding in line.findings],
     }
 
 

@@ -162,7 +162,7 @@ def source(finding: Finding) -> str:
     """Where a finding comes from, as "paper scale, shipped, NVIDIA H200: fails (5 of 8 units)"."""
     parts = [f"{finding.scale} scale"]
     if finding.shipped:
-        parts += ["shipped", *([finding.device] if finding.device else [])]
+        parts += filter(None, ["shipped", finding.label, finding.device])
     notes = f" ({'; '.join(finding.notes)})" if finding.notes else ""
     return f"{', '.join(parts)}: {finding.status}{notes}"
 
