@@ -190,6 +190,18 @@ SEEN = torch.tensor([[0, 1, 4, 4, 4, 4, 1], [2, 4, -1, -1, 4, -1, -1]])  # 4 tok
 SCORED = torch.tensor([[True, True, True], [True, False, False]])
 
 
+def test_a_network_of_columns_answers_where_it_is_asked_also_after_a_step():
+    """Its parameters are looked up once, so a step that moves them must be seen."""
+    net = one_hot_network(length=3.0)
+    lm = BagLM(net, 4)
+    for _ in range(2):
+        answers, place = lm.scored_logits(SEEN, SCORED)
+        torch.testing.assert_close(answers[place], lm.token_logits(SEEN)[SCORED])
+        with torch.no_grad():
+            for number, parameter in enumerate(filter(lambda p: p.requires_grad, net.parameters())):
+                parameter.add_(0.1 * (1 + number))
+
+
 def test_stacked_networks_answer_as_each_alone():
     nets = [one_hot_network(0), one_hot_network(1, length=3.0), one_hot_network(2, scale=0.1)]
     stacked = StackedBags(nets, 4)
