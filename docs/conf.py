@@ -31,6 +31,7 @@ html_css_files = ["docstrings.css"]
 html_show_sphinx = html_copy_source = False
 templates_path: list[str] = []
 
+autodoc_mock_imports = ["triton"]  # comes with torch for CUDA alone
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints = "signature"
