@@ -95,7 +95,7 @@ def test_floats_come_back_bit_for_bit(share, maybe):
         ({"count": 1.5}, "Everything: count is 1.5; it must be int"),
         ({"count": True}, "count is True; it must be int"),
         ({"share": "a"}, "share is 'a'; it must be float"),
-        ({"mode": "c"}, "mode is 'c'; it must be Literal['a', 'b']"),
+        ({"mode": "c"}, "mode is 'c'; it must be 'a' or 'b'"),
         ({"colour": "blue"}, "colour is 'blue'; it must be Colour"),
         ({"pair": [1]}, "pair is a list; it must be tuple[int, float]"),
         ({"named": {"k": "v"}}, "named is a dict; it must be Mapping[str, float]"),

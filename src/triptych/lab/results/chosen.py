@@ -47,7 +47,7 @@ def figure_of(
 ) -> tuple[StudyRun, int] | None:
     """The run and the number of the figure to show with a claim; None where there is none."""
     for run in runs:
-        if finding is None or run.run_name != finding.of_run:
+        if finding is None or run.run_name != finding.run_name:
             continue
         drawn = [i for i, figure in enumerate(run.figures) if isinstance(figure, Figure)]
         named = [i for i in drawn if run.figures[i].name == chosen.figure]

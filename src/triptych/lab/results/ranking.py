@@ -87,7 +87,7 @@ class Finding:
     label: str = ""
 
     @property
-    def of_run(self) -> RunName:
+    def run_name(self) -> RunName:
         """Which run says it."""
         return self.study, self.scale, self.shipped, self.label
 

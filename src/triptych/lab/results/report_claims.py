@@ -75,7 +75,7 @@ def claim_view(line: Judged, links: Links, *, own: bool = False, near: str = "")
         "search": " ".join((*sought, *line.exceptions)).lower(),
         "comparisons": _comparisons(line),
         "from_figure": (entry.published or {}).get("read") == "figure",
-        "findings": [(finding, links.get(finding.of_run)) for finding in line.findings],
+        "findings": [(finding, links.get(finding.run_name)) for finding in line.findings],
     }
 
 

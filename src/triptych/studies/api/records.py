@@ -135,7 +135,10 @@ def _converted(value: Any, wanted: Any, where: str, *, write: bool) -> Any:
             hint = "; .item() or .tolist() turns it into plain numbers"
         elif isinstance(value, list) and write:
             hint = "; rows do not change, so write a tuple"
-        raise RecordError(f"{where} is {shown}; it must be {type_name(wanted)}{hint}") from None
+        needed = type_name(wanted)
+        if typing.get_origin(wanted) is Literal:
+            needed = " or ".join(map(repr, typing.get_args(wanted)))
+        raise RecordError(f"{where} is {shown}; it must be {needed}{hint}") from None
 
 
 def _convert(value: Any, wanted: Any, write: bool) -> Any:
