@@ -2,8 +2,8 @@
 
 The gradient of a matrix, averaged over steps, is dominated by a few directions. Muon replaces it by
 the nearest matrix whose singular values are all about 1, so that every direction moves alike
-[Jordan et al., 2024]. Small masked LMs are then as near to their law after a third of the steps,
-and a step costs a fifth to a third more (docs/log.md).
+[Jordan et al., 2024]. Small masked LMs are then about as near to their law after a third of the
+steps, and a step costs a fifth to a third more (docs/log.md).
 
 torch has an optimiser of this name. It orthogonalises in bfloat16, which is slow on a CPU and
 crashes on virtual ones that announce units that they do not have; and it takes matrices one by one.
