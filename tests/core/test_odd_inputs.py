@@ -39,6 +39,16 @@ IN_DISPLAY = [
     "number",
     "records_table",
 ]
+IN_FILES = [
+    "lock_folder",
+    "refuse_if_locked",
+    "remove_parts",
+    "replacing",
+    "write_bytes",
+    "write_json",
+    "write_tensors",
+    "write_text",
+]
 IN_SCALARS = [
     "as_count",
     "as_device",
@@ -79,6 +89,9 @@ NOT_COVERED: dict[str, list[str]] = {
         *(f"core.arrays.{name}" for name in IN_ARRAYS),
         *(f"core.scalars.{name}" for name in IN_SCALARS),
         *(f"core.validation.{name}" for name in IN_VALIDATION),
+    ],
+    "files and folders on disk; test_files.py gives them bad places": [
+        *(f"core.files.{name}" for name in IN_FILES),
     ],
     "parts of the entrance that several structures or rngs share; they get checked values": [
         "core.randomness.as_rows_of",

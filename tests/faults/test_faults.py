@@ -121,7 +121,7 @@ import os, random, signal, sys, time
 from pathlib import Path
 from triptych.lab.running.engines import local
 from triptych.lab.running.discovery import load_study
-from triptych.lab.running.lock import FolderInUse
+from triptych.core.files import FolderInUse
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale

@@ -112,7 +112,7 @@ def test_bad_input_gets_a_sentence(probe, tmp_path, unchecked_shapes):
         (lambda: TextProbe.load(tmp_path / "text"), "holds no probe"),
         (lambda: TextProbe.load(tmp_path / "other.safetensors"), "holds no probe"),
         (lambda: TextProbe.load(3), "file is 3"),
-        (lambda: probe.save(tmp_path / "no" / "folder"), "could not be written"),
+        (lambda: probe.save(tmp_path / "text" / "folder"), "cannot be written"),
     ]:
         with pytest.raises(UserError, match=sentence):
             given()

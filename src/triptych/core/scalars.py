@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from triptych.core.errors import UserError
+
 Count = SupportsIndex
 Number = SupportsFloat
 EndTokens = SupportsIndex | Collection[SupportsIndex]
@@ -20,10 +22,6 @@ EndToken = int | tuple[int, ...]  # the same after the check
 
 MAX_SIZE = 2**31 - 1  # of one dimension of a tensor that we make
 _MAX_SEED = 2**63 - 1
-
-
-class UserError(ValueError):
-    """A mistake in what the user gave; the message is one sentence that says how to mend it."""
 
 
 def as_count(

@@ -25,6 +25,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.display import card, counted, facts_table
+from triptych.core.files import write_tensors
 from triptych.core.protocols import Decoder
 from triptych.core.validation import (
     Count,
@@ -119,9 +120,6 @@ class TextProbe:
 
     def save(self, file: str | Path) -> None:
         """Write a safetensors file, with the layer and the model's name in it."""
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-
         about = {
             "model": self.model,
             "kind": self.kind,
@@ -129,10 +127,7 @@ class TextProbe:
             "held_out": json.dumps(self.held_out._asdict()),
         }
         tensors = {name: part.cpu().contiguous() for name, part in self.probe.state().items()}
-        try:
-            save_file(tensors, _as_path(file), metadata=about)
-        except (OSError, SafetensorError) as error:
-            raise UserError(f"{str(file)!r} could not be written: {error}") from error
+        write_tensors(_as_path(file), tensors, about)
 
     @classmethod
     def load(cls, file: str | Path) -> "TextProbe":

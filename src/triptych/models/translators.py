@@ -6,6 +6,7 @@ sources encoded. `save_translator` and `load_translator` keep a network and its 
 folder.
 """
 
+import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.files import write_json, write_tensors
 from triptych.core.validation import UserError, as_device
 from triptych.models.encoder_decoder import DecoderCache, Encoded, EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
@@ -122,15 +124,12 @@ class SavedTranslator(NamedTuple):
 def save_translator(
     folder: Path, net: EncoderDecoder, vocabulary: Vocabulary, **about: object
 ) -> None:
-    """Weights as safetensors, the shape as JSON, and the vocabulary."""
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
+    """Weights as safetensors, the vocabulary, and last the shape with the sums of both as JSON."""
     weights = {name: p.detach().cpu().contiguous() for name, p in net.state_dict().items()}
-    save_file(weights, folder / WEIGHTS)
+    write_tensors(folder / WEIGHTS, weights)
     vocabulary.save(folder / VOCABULARY)
-    record = {"shape": asdict(net.shape), "about": about}
-    (folder / SHAPE).write_text(json.dumps(record, indent=1) + "\n")
+    sums = {name: _sum_of(folder / name) for name in (WEIGHTS, VOCABULARY)}
+    write_json(folder / SHAPE, {"shape": asdict(net.shape), "about": about, "sums": sums})
 
 
 def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> SavedTranslator:
@@ -148,12 +147,19 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
     try:
         record = json.loads((folder / SHAPE).read_text("utf-8"))
         shape = PairShape(**{k: v for k, v in record["shape"].items() if k != "_"})
+        sums = dict(record.get("sums", {}))
         weights = load_file(folder / WEIGHTS, device="cpu")
         net = EncoderDecoder(shape, seed=0)
         net.load_state_dict({name: value.float() for name, value in weights.items()})
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"the translator in {folder} cannot be read: {reason}") from error
+    other = [name for name, told in sums.items() if _sum_of(folder / name) != told]
+    if other:
+        raise UserError(
+            f"the translator in {folder} is not whole: {' and '.join(other)} and {SHAPE} were "
+            "written at different times, or are damaged; the same `triptych teach` makes it again"
+        )
     vocabulary = Vocabulary.load(folder / VOCABULARY)
     if vocabulary.size != shape.vocab_size:
         raise UserError(
@@ -161,3 +167,8 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
             f"{shape.vocab_size}; they belong to different translators"
         )
     return SavedTranslator(net.to(device).eval(), vocabulary, record.get("about", {}))
+
+
+def _sum_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()

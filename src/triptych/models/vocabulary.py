@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from triptych.core.files import write_text
 from triptych.core.validation import Count, UserError, as_size
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
@@ -73,7 +74,7 @@ class Vocabulary:
         return [self._tokenizer.id_to_token(t) for t in sentence]
 
     def save(self, path: Path) -> None:
-        self._tokenizer.save(str(path))
+        write_text(path, self._tokenizer.to_str(pretty=True))
 
     @classmethod
     def load(cls, path: Path) -> "Vocabulary":

@@ -1,17 +1,56 @@
-"""A training run on disk: tensors as safetensors, the rest as JSON, replaced in one move."""
+"""A training run on disk: tensors as safetensors, the rest as JSON, replaced in one move.
 
+`state.json` is written last and names the file of tensors that it belongs to, so what it names is
+whole. One process at a time trains into a folder (`lock_folder`).
+"""
+
+import functools
 import json
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from triptych.core.errors import UserError
+from triptych.core.files import lock_folder, write_json, write_tensors
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import UserError
 from triptych.training.step import Descent
+
+STATE = "state.json"
+_FIELDS = {
+    "step": int,
+    "tensors": str,
+    "recipe": dict,
+    "seed": int,
+    "optimiser_scalars": dict,
+    "losses": list,
+    "gaps": list,
+}
+
+
+class DamagedCheckpoint(UserError):
+    """A checkpoint cannot be read; the sentence names the file and the way out."""
+
+
+Asked = ParamSpec("Asked")
+Answer = TypeVar("Answer")
+
+
+def locked(train: Callable[Asked, Answer]) -> Callable[Asked, Answer]:
+    """A function that trains, and holds the lock of its `checkpoint` folder meanwhile."""
+
+    @functools.wraps(train)
+    def training(*given: Asked.args, **options: Asked.kwargs) -> Answer:
+        folder = options.get("checkpoint")
+        if not isinstance(folder, Path):
+            return train(*given, **options)
+        with lock_folder(folder):
+            return train(*given, **options)
+
+    return training
 
 
 def save(
@@ -21,11 +60,13 @@ def save(
     step: int,
     rng: TorchRng,
     gaps: Sequence[Sequence[Any]],
+    more: Mapping[str, Any] = {},
 ) -> None:
-    """Tensors as safetensors, the rest as JSON; the JSON is replaced last and names the tensors."""
-    from safetensors.torch import save_file
+    """Tensors first, then the JSON that names them, then the tensors of before are removed.
 
-    folder.mkdir(parents=True, exist_ok=True)
+    more
+        JSON values of the caller's own; `resume` gives them back in its record.
+    """
     state = descent.optimiser.state_dict()
     tensors = {f"net.{name}": p.detach().clone() for name, p in net.state_dict().items()}
     scalars: dict[str, Any] = {}
@@ -39,7 +80,7 @@ def save(
         tensors[f"ema.{index}"] = mean.clone()
     tensors["rng"] = rng.generator.get_state()
     name = f"step-{step}.safetensors"
-    save_file(tensors, folder / name)
+    write_tensors(folder / name, tensors)
     record = {
         "step": step,
         "tensors": name,
@@ -49,9 +90,7 @@ def save(
         "losses": descent.losses,
         "gaps": list(gaps),
     }
-    temporary = folder / "state.json.new"
-    temporary.write_text(json.dumps(record))
-    os.replace(temporary, folder / "state.json")
+    write_json(folder / STATE, {**more, **record}, indent=None)
     for old in folder.glob("step-*.safetensors"):
         if old.name != name:
             old.unlink()
@@ -59,9 +98,7 @@ def save(
 
 def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dict[str, Any]:
     """Restore weights, optimiser and rng; the record has the step to go on at, losses and gaps."""
-    from safetensors.torch import load_file
-
-    record = json.loads((folder / "state.json").read_text())
+    record = _record(folder)
     wanted = json.loads(json.dumps(asdict(descent.recipe)))
     if record["recipe"] != wanted:
         changed = sorted(k for k in wanted if record["recipe"].get(k) != wanted[k])
@@ -75,7 +112,7 @@ def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dic
             "use another folder or remove it"
         )
     device = next(net.parameters()).device
-    tensors = load_file(folder / record["tensors"], device=str(device))
+    tensors = _tensors(folder, record["tensors"], device)
     weights = {name[4:]: value for name, value in tensors.items() if name.startswith("net.")}
     try:
         net.load_state_dict(weights)
@@ -99,3 +136,39 @@ def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dic
         mean.copy_(tensors[f"ema.{index}"])
     rng.generator.set_state(tensors["rng"].cpu())
     return record
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    """What `state.json` says, checked."""
+    path = folder / STATE
+    try:
+        record = json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from error
+    if not isinstance(record, dict):
+        raise _damaged(path, "it is not a dictionary")
+    for name, kind in _FIELDS.items():
+        if not isinstance(record.get(name), kind):
+            raise _damaged(path, f"it has no {name}")
+    return record
+
+
+def _tensors(folder: Path, name: str, device: torch.device) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    path = folder / name
+    try:
+        tensors = load_file(path, device=str(device))
+    except (OSError, SafetensorError) as error:
+        raise _damaged(path, str(error)) from error
+    if "rng" not in tensors:
+        raise _damaged(path, "it has no state of the generator")
+    return tensors
+
+
+def _damaged(path: Path, reason: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(
+        f"{path} is damaged or gone ({reason}): the training cannot continue from it; remove "
+        f"{path.parent} to begin again"
+    )

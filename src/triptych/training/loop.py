@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.language_models import CausalLM, MaskedLM, ScoredLogits, in_precision
-from triptych.training.checkpoints import resume, save
+from triptych.training.checkpoints import STATE, locked, resume, save
 from triptych.training.gap import Gap, measure_on
 from triptych.training.objectives import (
     Objective,
@@ -74,6 +74,7 @@ class History:
     gaps: list[tuple[int, Gap]] = field(default_factory=list)
 
 
+@locked
 def fit(
     model: Trainable,
     sample: Sampler,
@@ -112,7 +113,7 @@ def fit(
         matrices=hidden_matrices(net) if recipe.optimiser == "muon" else (),
     )
     history, first = History(), 0
-    if checkpoint is not None and (checkpoint / "state.json").exists():
+    if checkpoint is not None and (checkpoint / STATE).exists():
         record = resume(checkpoint, descent, net, rng)
         first, descent.losses[:] = record["step"], record["losses"]
         history.gaps = [(at, Gap(*values)) for at, values in record["gaps"]]

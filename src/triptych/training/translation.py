@@ -15,12 +15,11 @@ fits, and the learning rate rises in at most a tenth of them and comes down to 0
 """
 
 import copy
-import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +37,7 @@ from triptych.core.validation import (
     set_fields,
 )
 from triptych.models.encoder_decoder import EncoderDecoder
-from triptych.training.checkpoints import resume, save
+from triptych.training.checkpoints import STATE, locked, resume, save
 from triptych.training.classifier import train_classifier
 from triptych.training.corpus import PairBatch, PairCorpus
 from triptych.training.recorded import RecordedSteps
@@ -174,6 +173,7 @@ def cross_entropy(
     )
 
 
+@locked
 def fit_translator(
     net: EncoderDecoder,
     corpus: PairCorpus,
@@ -221,15 +221,15 @@ def fit_translator(
         worker.compile_layers()
         score = torch.compile(cross_entropy, dynamic=True)
     descent = Descent(recipe, parameters, recorded=recorded, working=working, unbiased=True)
-    history, done = TranslationHistory(), 0
+    history, done, saved = TranslationHistory(), 0, 0
     clock = _Clock(seconds, recipe.steps)
     if recorded:
         torch.manual_seed(rng.seed)
-    if checkpoint is not None and (checkpoint / "state.json").exists():
+    if checkpoint is not None and (checkpoint / STATE).exists():
         record = resume(checkpoint, descent, net, rng)
         done, descent.losses[:] = record["step"], record["losses"]
-        descent.noted = done
-        clock.resume(checkpoint, device)
+        descent.noted = saved = done
+        clock.resume(record.get("clock"), device)
         if worker is not net:
             worker.load_state_dict(net.state_dict())
 
@@ -272,6 +272,7 @@ def fit_translator(
             if checkpoint is not None and checkpoint_every and done % checkpoint_every == 0:
                 clock.spent, clock.planned = time.perf_counter() - began, planned
                 _save(checkpoint, descent, recipe, net, done, rng, clock)
+                saved = done
         if seconds is not None:
             descent.settle(done)  # waits for the GPU, so that the clock tells the truth
             looks.append((done, time.perf_counter() - began))
@@ -283,7 +284,7 @@ def fit_translator(
             descent.settle(done)
             report(done, descent.losses[-1])
     descent.settle(done)
-    if checkpoint is not None:
+    if checkpoint is not None and saved < done:  # a step that is there is not written again
         clock.spent, clock.planned = time.perf_counter() - began, planned
         _save(checkpoint, descent, recipe, net, done, rng, clock)
     if done >= planned:
@@ -361,18 +362,15 @@ class _Clock:
     planned: int
     spent: float = 0.0
 
-    def save(self, folder: Path, device: torch.device) -> None:
+    def as_json(self, device: torch.device) -> dict[str, Any]:
+        """With the state of the generator that dropout draws from on a GPU."""
         state = torch.cuda.get_rng_state(device).tolist() if device.type == "cuda" else None
-        temporary = folder / "clock.json.new"
-        temporary.write_text(json.dumps(vars(self) | {"dropout": state}))
-        temporary.replace(folder / "clock.json")
+        return vars(self) | {"dropout": state}
 
-    def resume(self, folder: Path, device: torch.device) -> None:
-        """Steps and seconds of before; with another budget the steps are planned anew."""
-        path = folder / "clock.json"
-        if not path.exists():
+    def resume(self, kept: Mapping[str, Any] | None, device: torch.device) -> None:
+        """Steps and seconds of before; with another budget the steps are planned again."""
+        if kept is None:
             return
-        kept = json.loads(path.read_text())
         self.spent = float(kept["spent"])
         if kept["budget"] == self.budget:
             self.planned = int(kept["planned"])
@@ -392,6 +390,5 @@ def _save(
     """The recipe in the record is the one that was asked for, not the one cut to the seconds."""
     descent.settle(done)
     cut, descent.recipe = descent.recipe, recipe
-    save(folder, descent, net, done, rng, [])
+    save(folder, descent, net, done, rng, [], {"clock": clock.as_json(net.device)})
     descent.recipe = cut
-    clock.save(folder, net.device)

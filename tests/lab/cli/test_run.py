@@ -6,11 +6,11 @@ import re
 import pytest
 from tests.support.command_line import OWN_STUDY, run, run_own
 
+from triptych.core.files import FolderInUse, lock_folder
 from triptych.lab.cli.running import cost_lines
 from triptych.lab.results import gathering
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.running import runner
-from triptych.lab.running.lock import FolderInUse, lock_folder
 from triptych.lab.running.runner import RunSummary
 
 FIELDS = [
@@ -184,7 +184,7 @@ def test_verdicts_are_told_also_when_the_report_cannot_be_written(tmp_path, monk
     result = run_own(file)
     assert "my own gain" in result.stdout
     assert result.exit_code == 2
-    assert "the report cannot be written to" in result.stderr
+    assert "cannot be written (it is a folder)" in result.stderr
 
 
 def test_verdicts_fall_while_it_runs_and_costs_come_at_the_end(tmp_path):

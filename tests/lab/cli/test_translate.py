@@ -11,6 +11,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from triptych.core.files import lock_folder
 from triptych.lab.cli.app import app
 from triptych.models.vocabulary import Vocabulary
 
@@ -68,6 +69,25 @@ def test_show_writes_every_step(translators) -> None:
     assert shown.stdout.strip() == plain.stdout.strip()
     assert "start" in shown.stderr
     assert "step 1" in shown.stderr
+
+
+def test_two_trainings_do_not_share_a_folder(translators, pairs) -> None:
+    sides = ["--data", pairs, "--source", "en", "--target", "de", *SMALL]
+    with lock_folder(translators["teacher"]):
+        done = call("teach", *sides, "--decoder", "causal", "--out", translators["teacher"])
+    assert "another run is using this folder" in sentence(done)
+
+
+@pytest.mark.parametrize("file", ["weights.safetensors", "vocabulary.json"])
+def test_files_of_two_translators_do_not_make_one(translators, tmp_path, file) -> None:
+    """As after a kill between two files, where an older translator was replaced."""
+    mixed = tmp_path / "mixed"
+    shutil.copytree(translators["teacher"], mixed)
+    content = (mixed / file).read_bytes()
+    (mixed / file).write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    said = sentence(call("translate", "--model", mixed, text="ba\n"))
+    assert "is not whole" in said or "cannot be read" in said
+    assert str(mixed) in said
 
 
 def test_it_goes_on_where_it_was_stopped(translators, pairs) -> None:

@@ -10,13 +10,13 @@ import pytest
 from tests.support import toy_studies
 
 from triptych.core.estimates import Status
+from triptych.core.files import FolderInUse, lock_folder
 from triptych.lab.results import evidence, terminal
 from triptych.lab.results import gathering as results
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
 from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
-from triptych.lab.running.lock import FolderInUse, lock_folder
 from triptych.lab.running.runner import planned, run_study
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import Store

@@ -7,8 +7,8 @@ import pytest
 import torch
 from tests.support import toy_studies
 
+from triptych.core.files import FolderInUse
 from triptych.core.validation import UserError
-from triptych.lab.running.lock import FolderInUse
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store

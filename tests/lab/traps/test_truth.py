@@ -157,7 +157,7 @@ def test_a_folder_that_is_no_trap_gets_a_sentence(folder, tmp_path):
     with pytest.raises(UserError, match="cannot be read: make it again"):
         read_trap(tmp_path)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written to"):
+    with pytest.raises(UserError, match="cannot be written"):
         write_trap(Trap(0, []), tmp_path / "file")
 
 

@@ -34,7 +34,8 @@ def new(
 
     Example: triptych new structure my_chain
     """
-    from triptych.core.validation import UserError
+    from triptych.core.errors import UserError
+    from triptych.core.files import write_text
 
     file = Path(name if name.endswith(".py") else f"{name}.py")
     if not file.parent.is_dir():
@@ -42,11 +43,7 @@ def new(
     if file.exists():
         raise UserError(f"{file} exists already: choose another name, or move it away")
     _check_name(kind, file)
-    try:
-        with file.open("x", encoding="utf-8") as opened:
-            opened.write(content(kind, file.stem))
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+    write_text(file, content(kind, file.stem))
     typer.echo(f"Wrote {file}.")
     typer.echo(NEXT[kind].format(file=file))
 

@@ -51,7 +51,7 @@ def run_studies(
     beyond
         Where none is named, run the studies that decide no published result too.
     """
-    from triptych.lab.running.lock import refuse_if_locked
+    from triptych.core.files import refuse_if_locked
 
     refuse_if_locked(out)
     from triptych.lab.results import gathering, terminal

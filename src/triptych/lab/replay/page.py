@@ -13,7 +13,6 @@
 
 import json
 import math
-import os
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -24,6 +23,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 from torch import Tensor
 
+from triptych.core.files import write_text
 from triptych.core.validation import UserError
 from triptych.inference.guided.generation import Event, Result
 
@@ -96,15 +96,8 @@ def write_trace(
 
 def write_page(page: str, path: Path | str) -> Path:
     """Write a page, whole or not at all; returns where it is."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(page, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
-    return path
+    write_text(path, page)
+    return Path(path)
 
 
 def trace_data(

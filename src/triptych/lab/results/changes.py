@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from triptych.core.files import write_json
 from triptych.lab.results.ranking import STATUSES, Judged
 
 FILE = "verdicts.json"
@@ -28,7 +29,7 @@ def remember_verdicts(folder: Path, judged: Sequence[Judged]) -> None:
     kept = _read(folder)
     now = {line.id: line.status for line in judged}
     content = {"before": kept.get("now"), "now": now}
-    (folder / FILE).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    write_json(folder / FILE, content)
 
 
 def changes(folder: Path | None, judged: Sequence[Judged]) -> list[Change] | None:

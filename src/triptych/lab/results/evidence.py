@@ -17,16 +17,15 @@ as in the store: bit for bit, with NaN, Infinity and -Infinity where JSON has no
 
 import json
 import math
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from triptych.core.files import lock_folder, write_text
 from triptych.core.validation import UserError
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code
-from triptych.lab.running.lock import lock_folder
 from triptych.lab.running.runner import planned, units_of
 from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
 from triptych.studies.api.records import from_json, to_json
@@ -171,6 +170,11 @@ def export(
     Units that are there already stay, also those that this folder does not have. All files are
     checked before the first is written. No study means every one that has finished units.
     """
+    with lock_folder(to):
+        return _export(out, studies, scale, to, replace)
+
+
+def _export(out: Path, studies: Sequence[str], scale: Scale, to: Path, replace: bool) -> list[str]:
     with Store.read(out) as store:
         units = {name: store.units(name, at) for name, at in store.studies() if at is scale}
     done = {name: [u for u in found if u.status == "done"] for name, found in units.items()}
@@ -198,7 +202,7 @@ def export(
             + (f"; {waiting} of this run are not done yet" if waiting else "")
         )
     for path, content in contents.items():
-        _write(path, content)
+        write_text(path, content)
     return told
 
 
@@ -401,14 +405,3 @@ def _damaged(path: Path, what: str) -> EvidenceError:
     return EvidenceError(
         f"{path.name} is damaged ({what}): take it from the repository again, or export it anew"
     )
-
-
-def _write(path: Path, content: str) -> None:
-    """Whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        beside.write_text(content, encoding="utf-8", newline="\n")
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)

@@ -7,6 +7,7 @@ where DejaVu is not installed. The same figure is the same bytes.
 from collections.abc import Sequence
 from pathlib import Path
 
+from triptych.core.files import replacing
 from triptych.core.validation import UserError
 from triptych.lab.results.drawing import THEMES, draw_figure, look
 from triptych.lab.results.ranking import StudyRun
@@ -59,8 +60,8 @@ def write_figure(
         for format in formats:
             end = f"-{theme}" if theme != "light" else ""
             path = stem.with_name(f"{stem.name}{end}.{format}")
-            with look(**_FONTS):
-                canvas.savefig(path, dpi=_DOTS_PER_INCH, metadata=_METADATA[format])
+            with look(**_FONTS), replacing(path) as part:
+                canvas.savefig(part, format=format, dpi=_DOTS_PER_INCH, metadata=_METADATA[format])
             written.append(path)
     return written
 

@@ -10,7 +10,6 @@ import functools
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import NamedTuple
 
 import matplotlib
 
+from triptych.core.files import NotWritten, remove_parts, write_text
 from triptych.models.pretrained.fetching import cache_folder
 from triptych.studies.api.figures import Heatmap, Panel
 
@@ -41,9 +41,8 @@ def kept_or_drawn(panel: Panel | Heatmap, draw: Callable[[], Drawing]) -> Drawin
         os.utime(path)  # it was used now
         return found
     drawing = draw()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, json.dumps(drawing._asdict()))
+    with suppress(OSError, NotWritten):
+        write_text(path, json.dumps(drawing._asdict()), durable=False)
         _forget(path.parent)
     return drawing
 
@@ -65,18 +64,10 @@ def _code() -> str:
     return matplotlib.__version__ + hashlib.sha256(b"".join(sources)).hexdigest()
 
 
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all: another process may read it."""
-    with tempfile.NamedTemporaryFile(
-        "w", encoding="utf-8", dir=path.parent, suffix=".part", delete=False
-    ) as out:
-        out.write(text)
-    os.replace(out.name, path)
-
-
 def _forget(folder: Path) -> None:
-    kept = list(folder.iterdir())
+    kept = list(folder.glob("*.json"))
     if len(kept) > MOST:
+        remove_parts(folder)
         kept.sort(key=lambda path: path.stat().st_mtime)
         for path in kept[: len(kept) // 2]:
             path.unlink(missing_ok=True)

@@ -6,7 +6,6 @@ a summary and chosen claims; the ledger and the studies are folded under them.
 """
 
 import functools
-import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
@@ -16,7 +15,7 @@ from typing import Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
-from triptych.core.validation import UserError
+from triptych.core.files import write_text
 from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
 from triptych.lab.results.chosen import Chosen, choose, load_chosen
@@ -141,28 +140,11 @@ def _environment() -> Environment:
 
 def write_report(path: Path, html: str) -> None:
     """Write the file whole or not at all; a reader never sees half of it."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with beside.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(html)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except OSError as error:
-        raise UserError(
-            f"the report cannot be written to {path} ({error.strerror}): make space there, or give "
-            "another place with `triptych report --to FILE`; every row is stored"
-        ) from error
-    finally:
-        _remove(beside)
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError:  # the folder cannot be written: then the file is not there either
-        return
+    advice = (
+        "make space there, or give another place with `triptych report --to FILE`; every row is "
+        "stored"
+    )
+    write_text(path, html, advice=advice)
 
 
 def _text(name: str) -> str:

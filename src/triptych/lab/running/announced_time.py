@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from triptych.core.files import NotWritten, write_text
+
 FILE = "time_left.json"
 EVERY_S = 1.0
 """At most one note in so many seconds."""
@@ -25,7 +27,7 @@ def announced(folder: Path, clock: Callable[[], float] = time.time) -> Iterator[
 
     A disk that is full stops no run: then nothing is noted.
     """
-    path, beside, last = folder / FILE, folder / f".{FILE}.{os.getpid()}", -float("inf")
+    path, last = folder / FILE, -float("inf")
 
     def announce(seconds: float | None) -> None:
         nonlocal last
@@ -33,17 +35,15 @@ def announced(folder: Path, clock: Callable[[], float] = time.time) -> Iterator[
             return
         last = clock()
         note = {"pid": os.getpid(), "at": last, "seconds": seconds}
-        with suppress(OSError):
-            beside.write_text(json.dumps(note), encoding="utf-8")
-            beside.replace(path)
+        with suppress(NotWritten):
+            write_text(path, json.dumps(note), durable=False)
 
     try:
         yield announce
     finally:
-        noted = last > -float("inf")  # otherwise the file may be that of another run
-        for each in (beside, path) if noted else ():
+        if last > -float("inf"):  # otherwise the file may be that of another run
             with suppress(OSError):
-                each.unlink(missing_ok=True)
+                path.unlink(missing_ok=True)
 
 
 def announced_seconds(folder: Path, clock: Callable[[], float] = time.time) -> float | None:

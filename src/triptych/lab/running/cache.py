@@ -6,9 +6,7 @@ processes may use one cache: a lock per entry lets one of them make it while the
 
 import hashlib
 import json
-import os
 import sys
-import tempfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -17,8 +15,9 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
+
+from triptych.core.files import NotWritten, remove_parts, write_tensors, write_text
 
 
 class TensorCache:
@@ -46,15 +45,13 @@ class TensorCache:
             cached = _read(file, warn=True)
             if cached is not None:
                 return cached
-            for unfinished in self._folder.glob(f"{name}*.part"):  # of a process that was killed
-                unfinished.unlink(missing_ok=True)
+            remove_parts(self._folder)
             made = {title: _storable(title, tensor) for title, tensor in make().items()}
             try:
-                _write_atomically(file.with_suffix(".json"), lambda path: path.write_text(text))
-                metadata = {"crc32": _checksum(made)}
-                _write_atomically(file, lambda path: save_file(made, path, metadata))
-            except (OSError, SafetensorError) as error:
-                _warn(f"{file} could not be kept ({error}); it will be made again when needed")
+                write_text(file.with_suffix(".json"), text)
+                write_tensors(file, made, {"crc32": _checksum(made)})
+            except NotWritten as error:
+                _warn(f"{error}; what could not be kept is made again when needed")
         return made
 
 
@@ -88,20 +85,6 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
         total = zlib.crc32(title.encode(), total)
         total = zlib.crc32(tensors[title].reshape(-1).view(torch.uint8).numpy().data, total)
     return f"{total:08x}"
-
-
-def _write_atomically(file: Path, write: Callable[[Path], Any]) -> None:
-    """Write a file so that it is there whole or not at all, also after a power cut."""
-    descriptor, name = tempfile.mkstemp(dir=file.parent, prefix=file.name, suffix=".part")
-    os.close(descriptor)
-    part = Path(name)
-    try:
-        write(part)
-        with part.open("rb") as opened:
-            os.fsync(opened.fileno())
-        os.replace(part, file)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextmanager

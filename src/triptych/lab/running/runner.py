@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 
 import torch
 
+from triptych.core.files import lock_folder
 from triptych.core.validation import UserError
 from triptych.lab.running.database import StoreError
 from triptych.lab.running.discovery import source_of
@@ -27,7 +28,6 @@ from triptych.lab.running.engines.ray import run_on_ray
 from triptych.lab.running.environment import environment
 from triptych.lab.running.fingerprint import Code, code_of, same_code
 from triptych.lab.running.items import Ended, Event, WorkItem
-from triptych.lab.running.lock import lock_folder
 from triptych.lab.running.progress import Progress, Quiet
 from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
 from triptych.studies.api.records import to_json

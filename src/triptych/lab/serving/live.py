@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from triptych.core.files import LOCK
 from triptych.core.validation import UserError
 from triptych.lab.results.gathering import Concluded, judge_study
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.ranking import Finding
 from triptych.lab.running.announced_time import announced_seconds
 from triptych.lab.running.discovery import find_studies
-from triptych.lab.running.lock import LOCK
 from triptych.lab.running.progress import duration
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import FILE, Store, StudyProgress

@@ -1,10 +1,9 @@
 """A page with the tables, the figures and the topics; and the figures as files beside it."""
 
 import html
-import json
 from pathlib import Path
 
-from triptych.core.validation import UserError
+from triptych.core.files import write_json, write_text
 from triptych.lab.results.figure_files import write_figure
 from triptych.lab.results.plots import css_variables, panel_svgs
 from triptych.lab.topics.reading import Reading
@@ -44,15 +43,10 @@ def write_page(reading: Reading, folder: Path) -> Path:
     ]
     drawn = [figure for figure in drawn if figure.panels]
     page = folder / "topics.html"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for figure in drawn:
-            write_figure(figure, folder / figure.name, formats=["svg"], themes=["light"])
-        text = json.dumps(reading.to_json(), indent=1)
-        (folder / "topics.json").write_text(text + "\n", "utf-8")
-        page.write_text(_page(reading, drawn), "utf-8")
-    except OSError as error:
-        raise UserError(f"{str(folder)!r} cannot be written to: {error.strerror}") from error
+    for figure in drawn:
+        write_figure(figure, folder / figure.name, formats=["svg"], themes=["light"])
+    write_json(folder / "topics.json", reading.to_json())
+    write_text(page, _page(reading, drawn))
     return page
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from triptych.core.files import write_json, write_tensors
 from triptych.core.validation import UserError
 from triptych.lab.traps.truth import (
     TEST_SEED,
@@ -98,8 +99,6 @@ class Examiner:
 
 def write_trap(trap: Trap, folder: Path) -> None:
     """networks.safetensors and trap.json in a folder."""
-    from safetensors.torch import save_file
-
     tensors: dict[str, Tensor] = {}
     record: list[dict[str, Any]] = []
     for number, pair in enumerate(trap.pairs):
@@ -118,12 +117,8 @@ def write_trap(trap: Trap, folder: Path) -> None:
             )
         record.append({"kind": pair.kind, "apart": pair.apart, "members": members})
     whole = {"format": FORMAT, "seed": trap.seed, "pairs": record}
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, folder / WEIGHTS)
-        (folder / RECORD).write_text(json.dumps(whole, indent=1) + "\n", "utf-8")
-    except OSError as error:
-        raise UserError(f"{str(folder)!r} cannot be written to: {error.strerror}") from error
+    write_tensors(folder / WEIGHTS, tensors)
+    write_json(folder / RECORD, whole)
 
 
 def read_trap(folder: Path) -> Trap:

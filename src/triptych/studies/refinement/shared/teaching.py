@@ -10,6 +10,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
+from triptych.core.files import lock_folder, write_json
 from triptych.core.validation import UserError, as_device, as_size
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.translators import (
@@ -22,6 +25,7 @@ from triptych.models.translators import (
 )
 from triptych.models.vocabulary import Vocabulary
 from triptych.studies.refinement.shared.translating import in_batches, search
+from triptych.training.checkpoints import STATE
 from triptych.training.corpus import PairCorpus
 from triptych.training.step import Recipe
 from triptych.training.translation import Corruption, TranslationHistory, fit_translator
@@ -72,11 +76,25 @@ def teach(
         )
     as_size("steps", lesson.steps)
     on = as_device(device)
+    with lock_folder(out):
+        return _teach(sources, targets, out, lesson, teacher, on, say)
+
+
+def _teach(
+    sources: list[str],
+    targets: list[str],
+    out: Path,
+    lesson: Lesson,
+    teacher: Path | None,
+    on: torch.device,
+    say: Callable[[str], None],
+) -> TranslationHistory:
+    """`teach`, in a folder that is ours alone."""
     known = load_translator(teacher, device=on) if teacher is not None else None
     training = out / "training"
     begun = _begun_with(sources, targets, lesson, teacher)
     vocabulary = known.vocabulary if known else None
-    goes_on = (training / "state.json").is_file()
+    goes_on = (training / STATE).is_file()
     if goes_on:
         vocabulary = _go_on(training, begun, vocabulary)
     elif vocabulary is None:
@@ -149,9 +167,8 @@ def _begun_with(
 
 def _begin(training: Path, begun: dict[str, object], vocabulary: Vocabulary) -> None:
     """Keep what a training begins with."""
-    training.mkdir(parents=True, exist_ok=True)
     vocabulary.save(training / VOCABULARY)
-    (training / BEGUN).write_text(json.dumps({**begun, "pieces": vocabulary.digest}) + "\n")
+    write_json(training / BEGUN, {**begun, "pieces": vocabulary.digest}, indent=None)
 
 
 def _go_on(training: Path, begun: dict[str, object], given: Vocabulary | None) -> Vocabulary:
