@@ -11,7 +11,9 @@ from tests.support import toy_studies
 from typer.testing import CliRunner
 
 from triptych.lab.cli.app import app
+from triptych.lab.results import evidence
 from triptych.lab.running import fingerprint as code
+from triptych.lab.running import sources
 from triptych.lab.running.discovery import find_studies, load_study
 from triptych.lab.running.runner import EditedStudy, run_study
 from triptych.lab.running.store import Store
@@ -252,28 +254,91 @@ def test_the_command_line_asks(folder, tmp_path, monkeypatch):
     assert run().exit_code == 0, "a judge is no reason to make rows anew"
 
 
-def test_code_that_made_the_same_rows_is_no_other_code(folder, tmp_path):
-    """After a renaming the study names its old fingerprint, and its rows stay good."""
-    out, before = tmp_path / "runs", load_study(folder / "mine.py")
-    old = code.fingerprint(before)
-    assert run_into(out, before).done == 3
+def test_a_renaming_is_no_edit(folder, tmp_path):
+    """Rows stay good when a constant gets another name, and not when it gets another value."""
+    out, study = tmp_path / "runs", load_study(folder / "mine.py")
+    before = code.code_of(study)
+    assert run_into(out, study).done == 3
     edited(folder, "mine.py", "STEP", "PACE")
     renamed = load_study(folder / "mine.py")
-    assert code.fingerprint(renamed) != old
+    assert code.fingerprint(renamed) != before.fingerprint
+    assert code.shape_digest(renamed) == before.shape
+    assert run_into(out, renamed).skipped == 3
+    edited(folder, "mine.py", "PACE = 2", "PACE = 3")
     with pytest.raises(EditedStudy):
-        run_into(out, renamed)
-    said = dataclasses.replace(renamed, same_rows_as=[old])
-    assert (run_into(out, said).done, run_into(out, said).skipped) == (0, 3)
+        run_into(out, load_study(folder / "mine.py"))
 
 
-def test_shipped_rows_were_made_by_code_that_is_known():
+def test_rows_without_a_shape_are_known_by_their_fingerprint():
+    """Units of runs from before there were shapes."""
+    today = code.Code("a", "library", shape="s")
+    assert code.same_study_code(code.Code("a", "library"), today)
+    assert code.same_study_code(code.Code("b", "other", shape="s"), today)
+    assert not code.same_study_code(code.Code("b", "library"), today)
+    assert not code.same_study_code(code.Code("b", "library"), code.Code("a", "library"))
+    assert not code.same_code(code.Code("b", "other", shape="s"), today)
+
+
+def test_bundled_rows_were_made_by_code_that_is_known():
     """Evidence without a fingerprint is older than fingerprints, and evidence of an earlier
     revision says itself that it is old; any other is of today's code."""
     studies = find_studies()
-    for file in sorted((Path(__file__).parents[3] / "evidence").glob("*.*.json")):
-        kept = json.loads(file.read_text())
-        study = studies[kept["study"]]
-        known = {code.fingerprint(study), *study.same_rows_as}
-        for unit in kept["units"]:
-            if unit["code"] is not None and unit["revision"] >= study.revision:
-                assert unit["code"]["fingerprint"] in known, file.name
+    today = {name: code.code_of(study) for name, study in studies.items()}
+    for file in evidence.files(evidence.folder()):
+        for unit in evidence.load(file).units:
+            if unit.code is not None and unit.revision >= studies[unit.study].revision:
+                assert code.same_study_code(unit.code, today[unit.study]), file.name
+                assert unit.code.shape == today[unit.study].shape, file.name
+
+
+# ------------------------------------------------------------------------- whose a module is
+
+
+def package_in(folder: Path, name: str, *, installed: bool) -> Path:
+    """A package with a file, and with the record of its distribution where it was installed."""
+    (folder / name).mkdir(parents=True)
+    (folder / name / "__init__.py").write_text("")
+    if installed:
+        info = folder / f"{name}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (info / "RECORD").write_text(f"{name}/__init__.py,,\n{info.name}/METADATA,,\n")
+    return folder / name / "__init__.py"
+
+
+def test_a_package_is_installed_wherever_it_lies(tmp_path, monkeypatch):
+    """`pip install --target FOLDER` puts packages outside of site-packages."""
+    target, mine = tmp_path / "target", tmp_path / "project"
+    theirs = package_in(target, "theirs_for_a_test", installed=True)
+    own = package_in(mine, "mine_for_a_test", installed=False)
+    for folder in (target, mine):
+        monkeypatch.syspath_prepend(str(folder))
+    sources._distributions.cache_clear()
+    sources._installed_into.cache_clear()
+    assert not sources.is_own(sources.Source("theirs_for_a_test", theirs))
+    assert sources.is_own(sources.Source("mine_for_a_test", own))
+    sources._distributions.cache_clear()
+
+
+def test_python_and_its_packages_are_no_files_of_a_user():
+    for module in (json, pytest, subprocess):
+        source = sources.source_of_module(module.__name__)
+        assert source is not None
+        assert not sources.is_own(source)
+
+
+def test_an_editable_project_is_its_users_own(tmp_path, monkeypatch):
+    """Its distribution lists no file of the package, which lies in the user's folder."""
+    site, project = tmp_path / "site", tmp_path / "project"
+    own = package_in(project, "edited_for_a_test", installed=False)
+    info = site / "edited_for_a_test-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edited_for_a_test\nVersion: 1\n")
+    (info / "RECORD").write_text("edited.pth,,\n")
+    (info / "top_level.txt").write_text("edited_for_a_test\n")
+    for folder in (site, project):
+        monkeypatch.syspath_prepend(str(folder))
+    sources._distributions.cache_clear()
+    sources._installed_into.cache_clear()
+    assert sources.is_own(sources.Source("edited_for_a_test", own))
+    sources._distributions.cache_clear()

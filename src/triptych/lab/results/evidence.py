@@ -371,12 +371,18 @@ def _json(value: Any) -> str:
 
 
 def _unit_text(unit: StoredUnit) -> str:
-    facts = unit._asdict() | {"code": unit.code._asdict() if unit.code else None}
+    facts = unit._asdict() | {"code": _code_facts(unit.code) if unit.code else None}
     lines = [f'      "{name}": {_json(facts[name])},' for name in list(_UNIT_FIELDS)[:-1]]
     if not unit.rows:
         return "\n".join(["    {", *lines, '      "rows": []', "    }"])
     rows = ",\n".join(f"        {_json(row)}" for row in unit.rows)
     return "\n".join(["    {", *lines, '      "rows": [', rows, "      ]", "    }"])
+
+
+def _code_facts(code: Code) -> dict[str, Any]:
+    """Without a shape where none is known, as in files from before there were shapes."""
+    facts = code._asdict()
+    return facts if code.shape else {name: facts[name] for name in facts if name != "shape"}
 
 
 def _order(unit: StoredUnit) -> tuple[Any, int]:

@@ -274,7 +274,7 @@ def _records(
     units: Sequence[StoredUnit], code: Code | None, study: AnyStudy | None
 ) -> list[UnitRecord]:
     labels = short_labels([(unit.parameters, unit.seed) for unit in units])
-    old = made_before_an_edit(study, units, code) if study and code else []
+    old = made_before_an_edit(units, code) if code else []
     edited = {unit.key for unit in old}
     if study:
         made = [unit for unit in units if unit.status == "done"]

@@ -26,7 +26,7 @@ from triptych.lab.running.engines.inline import run_inline
 from triptych.lab.running.engines.local import run_locally
 from triptych.lab.running.engines.ray import run_on_ray
 from triptych.lab.running.environment import environment
-from triptych.lab.running.fingerprint import Code, code_of, same_code
+from triptych.lab.running.fingerprint import Code, code_of, same_code, same_study_code
 from triptych.lab.running.items import Ended, Event, WorkItem
 from triptych.lab.running.progress import Progress, Quiet
 from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
@@ -160,18 +160,12 @@ def run_study(
     return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older, core_seconds)
 
 
-def made_before_an_edit(
-    study: AnyStudy, units: Sequence[StoredUnit], code: Code
-) -> list[StoredUnit]:
-    """The finished units whose rows were made by other code of the study than today's.
-
-    Code of which the study says that it made the same rows is no other code.
-    """
-    known = {code.fingerprint, *study.same_rows_as}
+def made_before_an_edit(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
+    """The finished units whose rows were made by other code of the study than today's."""
     return [
         unit
         for unit in units
-        if unit.status == "done" and unit.code and unit.code.fingerprint not in known
+        if unit.status == "done" and unit.code and not same_study_code(unit.code, code)
     ]
 
 
@@ -186,7 +180,7 @@ def made_by_other_code(units: Sequence[StoredUnit], code: Code) -> list[StoredUn
 
 def refuse_old_rows(study: AnyStudy, units: Sequence[StoredUnit], code: Code, folder: Path) -> None:
     """Raise if rows of these units were made before the study was edited."""
-    old = made_before_an_edit(study, units, code)
+    old = made_before_an_edit(units, code)
     if old:
         raise EditedStudy(
             f"study {study.name} was edited since {len(old)} of its {len(units)} units in {folder} "

@@ -235,9 +235,6 @@ class Study(Generic[SettingsT, UnitT, RowT]):
         made before count as those of another study.
     needs
         Modules beyond the core dependencies.
-    same_rows_as
-        Fingerprints of earlier code of this study that made the same rows, bit for bit. After a
-        change of names or places, compare rows and add the old one, which `triptych export` has.
     """
 
     name: str
@@ -250,7 +247,6 @@ class Study(Generic[SettingsT, UnitT, RowT]):
     figures: Sequence[Callable[[Rows[RowT]], Figure]] = ()
     revision: int = 1
     needs: Sequence[str] = ()
-    same_rows_as: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for kind in self.rows:

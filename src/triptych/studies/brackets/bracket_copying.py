@@ -354,5 +354,4 @@ STUDY = Study(
     rows=(Copying,),
     claims=[Claim("li.fig-2.19", judge_copying, REFUTED, HELD)],
     figures=[copying_figure],
-    same_rows_as=["285699997a3c"],
 )

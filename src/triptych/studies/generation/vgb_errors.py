@@ -354,5 +354,4 @@ STUDY = Study(
         )
     ],
     figures=[errors_figure],
-    same_rows_as=["b2cc86985c2a"],
 )

@@ -432,5 +432,4 @@ STUDY = Study(
         ),
     ],
     figures=[speed_figure, leaves_figure],
-    same_rows_as=["3334bcf1e427"],
 )

@@ -245,5 +245,4 @@ STUDY = Study(
     run=run,
     rows=(MaskLawCosts,),
     figures=[clique_figure, grid_figure, chain_figure],
-    same_rows_as=["f0600bf1020f"],
 )

@@ -421,5 +421,4 @@ STUDY = Study(
         ),
     ],
     figures=[margin_figure],
-    same_rows_as=["39adcbc350e1"],
 )

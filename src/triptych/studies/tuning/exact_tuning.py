@@ -219,5 +219,4 @@ STUDY = Study(
     run=run,
     rows=(Tuned,),
     figures=[accuracy_figure],
-    same_rows_as=["63d0cd6af2b7"],
 )

@@ -207,5 +207,4 @@ STUDY = Study(
     rows=(AtSnapshot,),
     figures=[training_figure],
     revision=2,
-    same_rows_as=["d792810391a5", "c98cf27a1cab"],
 )

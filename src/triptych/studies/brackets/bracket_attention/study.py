@@ -268,5 +268,4 @@ STUDY = Study(
     rows=(Network, Sentences, Duration),
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["183f2224a1d3"],
 )

@@ -119,5 +119,4 @@ STUDY = Study(
     rows=(Balanced,),
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["a44e97a0dd44"],
 )

@@ -127,5 +127,4 @@ STUDY = Study(
     rows=ROWS,
     claims=[*judge_algorithm.CLAIMS, *judge_verifiers.CLAIMS],
     figures=FIGURES,
-    same_rows_as=["682edeb9ad0f"],
 )

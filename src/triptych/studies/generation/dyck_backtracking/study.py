@@ -147,5 +147,4 @@ STUDY = Study(
     rows=ROWS,
     claims=[*judge_states.CLAIMS, *judge_prefixes.CLAIMS, *judge_prompts.CLAIMS],
     figures=FIGURES,
-    same_rows_as=["cb96a7f67a13", "d7bc09f886b0"],
 )

@@ -295,5 +295,4 @@ STUDY = Study(
     rows=(Hidden, RareEven, SubsetSum, Calls, TokenwiseLaw),
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["954f9df85803"],
 )

@@ -328,5 +328,4 @@ STUDY = Study(
     run=run,
     rows=(Measured,),
     figures=[winners_figure, accuracy_figure, law_figure],
-    same_rows_as=["c5a576e95c6a"],
 )

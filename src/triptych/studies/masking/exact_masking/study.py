@@ -280,5 +280,4 @@ STUDY = Study(
     rows=ROWS,
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["d30c2221f53b"],
 )

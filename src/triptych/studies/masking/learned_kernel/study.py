@@ -275,5 +275,4 @@ STUDY = Study(
     run=run,
     rows=ROWS,
     figures=FIGURES,
-    same_rows_as=["eb2f2a1f5d84"],
 )

@@ -207,5 +207,4 @@ STUDY = Study(
     rows=get_args(Row),
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["bde01fedb5f6"],
 )

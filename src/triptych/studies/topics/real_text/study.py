@@ -234,5 +234,4 @@ STUDY = Study(
         figures.heads_figure,
         figures.map_figure,
     ],
-    same_rows_as=["97542f7fae08", "9e29363ff4e5"],
 )

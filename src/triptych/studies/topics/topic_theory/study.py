@@ -153,5 +153,4 @@ STUDY = Study(
     rows=(Optima, Embedding, Weights, Landscape, Masked),
     claims=CLAIMS,
     figures=FIGURES,
-    same_rows_as=["4d796056c1ad"],
 )

@@ -247,5 +247,4 @@ STUDY = Study(
     rows=(LayerCurves, Diverged),
     claims=[Claim("li.fig-2.9", judge.judge, judge.REFUTED, held_by=judge.HELD)],
     figures=[figures.settings_figure, figures.norms_figure, figures.turns_figure],
-    same_rows_as=["a294598f11e3", "85b98642468f", "5dccf411cb1a", "f6a26d77d35d"],
 )

@@ -281,5 +281,4 @@ STUDY = Study(
     rows=(HeadAlone, Prompted),
     claims=CLAIMS,
     figures=[margin_figure],
-    same_rows_as=["a37b939fa19c"],
 )

@@ -338,5 +338,4 @@ STUDY = Study(
     rows=(FakeToken, Disentangled, Prompted),
     claims=CLAIMS,
     figures=[contrast_figure],
-    same_rows_as=["5da7ae59d6fe"],
 )

@@ -117,5 +117,4 @@ STUDY = Study(
     claims=CLAIMS,
     figures=[accuracy_figure, best_figure, plateau_figure],
     revision=2,
-    same_rows_as=["a641a1c33cf1", "1658ba36fb0c"],
 )

@@ -132,5 +132,4 @@ STUDY = Study(
     claims=CLAIMS,
     figures=[accuracy_figure, crossed_figure],
     revision=2,
-    same_rows_as=["7bd75b897412", "cffeb541526f"],
 )
