@@ -19,6 +19,7 @@ test: lint  ## lint, types and the whole test suite
 	@$(BIN)/pyright > $(VENV)/types.log 2>&1 & types=$$!; \
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"; tests=$$?; \
 	wait $$types; types=$$?; echo "pyright:"; cat $(VENV)/types.log; \
+	$(BIN)/triptych seal | tail -n 1; \
 	test $$tests -eq 0 && test $$types -eq 0
 
 test-slow: $(VENV)/installed-test  ## the checks that take minutes

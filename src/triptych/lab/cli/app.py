@@ -25,6 +25,7 @@ from triptych.lab.cli.report import report
 from triptych.lab.cli.reproduce import reproduce
 from triptych.lab.cli.rows import rows
 from triptych.lab.cli.run import run
+from triptych.lab.cli.seal import seal, verify_rows
 from triptych.lab.cli.serve import serve
 from triptych.lab.cli.theorems import theorems
 from triptych.lab.cli.topics import topics
@@ -72,6 +73,8 @@ app.command()(serve)
 app.command()(figures)
 app.command("export")(export_units)
 app.command("import")(import_units)
+app.command()(seal)
+app.command("verify-rows")(verify_rows)
 app.command("list")(list_all)
 app.command()(new)
 app.command()(axioms)
