@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.timing import seconds
 from triptych.lab.running.discovery import load_study
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -79,7 +80,7 @@ def two_workers() -> Row:
                     pair.append(
                         seconds(
                             lambda store=store, workers=workers: run_study(
-                                study, Scale.SMOKE, store=store, workers=workers
+                                Plan.of(study, Scale.SMOKE), store=store, workers=workers
                             )
                         )
                     )

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from triptych.lab.running.discovery import load_study
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.selection import parse_assignments
 from triptych.lab.running.store import Store
@@ -51,15 +52,14 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
+    study, overrides = load_study(options.study), parse_assignments(options.set)
+    plan = Plan.of(study, Scale(options.scale), overrides, options.seeds)
     with Store.open(options.out) as store:
         found = run_study(
-            load_study(options.study),
-            Scale(options.scale),
+            plan,
             store=store,
             workers=options.workers,
             device=options.device,
-            overrides=parse_assignments(options.set),
-            seeds=options.seeds,
             progress=Lines(),
             old_rows="keep",
         )

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from benchmarks.table import markdown
 from triptych.lab.cli.app import app
 from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -57,7 +58,7 @@ def place(tmp_path_factory):
     """A folder in which the study of the commands has been run at smoke scale."""
     folder = tmp_path_factory.mktemp("readme")
     with Store.open(folder / "runs") as store:
-        run_study(find_studies()["exact_heads"], Scale.SMOKE, store=store, workers=0)
+        run_study(Plan.of(find_studies()["exact_heads"], Scale.SMOKE), store=store, workers=0)
     return folder
 
 

@@ -15,6 +15,7 @@ from tests.support import toy_studies
 from triptych.core.validation import UserError
 from triptych.lab.running.database import StoreError
 from triptych.lab.running.engines import local
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import FILE, Store
@@ -27,6 +28,7 @@ RUN = """
 import json, sys, time
 from pathlib import Path
 from triptych.lab.running.discovery import load_study
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -34,7 +36,9 @@ if __name__ == "__main__":
     source, folder, options = sys.argv[1:]
     with Store.open(Path(folder)) as store:
         try:
-            print(*run_study(load_study(source), Scale.SMOKE, store=store, **json.loads(options)))
+            options = json.loads(options)
+            plan = Plan.of(load_study(source), Scale.SMOKE, options.pop("overrides", {}))
+            print(*run_study(plan, store=store, **options))
         except KeyboardInterrupt:
             print(time.monotonic())
             raise
@@ -108,9 +112,9 @@ def in_group(leader):
     return found
 
 
-def expected_rows(folder, study, **options):
+def expected_rows(folder, study, overrides=None):
     with Store.open(folder) as store:
-        run_study(study, SMOKE, store=store, workers=0, **options)
+        run_study(Plan.of(study, SMOKE, overrides or {}), store=store, workers=0)
         return store.rows(study.name, SMOKE)
 
 
@@ -134,7 +138,7 @@ def attempt(folder):
     while True:
         try:
             with Store.open(folder) as store:
-                return run_study(study, Scale.SMOKE, store=store, workers=2)
+                return run_study(Plan.of(study, Scale.SMOKE), store=store, workers=2)
         except FolderInUse:  # a worker forked from a killed run dies a moment after it
             time.sleep(0.005)
 
@@ -200,7 +204,7 @@ def test_a_killed_run_leaves_no_process_and_is_taken_up(tmp_path, start):
     run.communicate()
     wait_for(lambda: not in_group(run.pid), seconds=10.0)
     with Store.open(tmp_path / "run") as store:
-        summary = run_study(study, SMOKE, store=store, workers=2, overrides=options)
+        summary = run_study(Plan.of(study, SMOKE, options), store=store, workers=2)
         assert summary.skipped >= 2
         assert summary.done + summary.skipped == 8
         rows = store.rows(study.name, SMOKE)
@@ -219,7 +223,7 @@ def test_ctrl_c_stops_within_two_seconds_and_the_next_run_resumes(tmp_path, star
     assert done < 6
     assert count(tmp_path / "run", study, "pending") == 6 - done
     with Store.open(tmp_path / "run") as store:
-        summary = run_study(study, SMOKE, store=store, workers=0, overrides=options)
+        summary = run_study(Plan.of(study, SMOKE, options), store=store, workers=0)
         assert summary[:3] == (6 - done, 0, done)
         rows = store.rows(study.name, SMOKE)
     assert rows == expected_rows(tmp_path / "expected", study, overrides=options)
@@ -236,14 +240,15 @@ def test_ctrl_c_when_every_unit_is_stuck(tmp_path, start):
 def test_a_unit_that_fails_stops_no_other(tmp_path):
     study = toy_studies.FAULTY
     with Store.open(tmp_path) as store:
-        summary = run_study(study, SMOKE, store=store, workers=2, limit_s=2.0)
+        summary = run_study(Plan.of(study, SMOKE), store=store, workers=2, limit_s=2.0)
         assert summary[:3] == (3, 7, 0)
         assert summary.nan == ("toy/faulty, fault nan, seed 0: nan in Loss.loss",)
         units = {unit.parameters["fault"]: unit for unit in store.units(study.name, SMOKE)}
         assert [row["kind"] for row in store.rows(study, SMOKE)] == ["Had", "Had", "Had", "Loss"]
-        again = run_study(study, SMOKE, store=store, workers=2, retry_failed=False)
+        again = run_study(Plan.of(study, SMOKE), store=store, workers=2, retry_failed=False)
         assert again[:3] == (0, 0, 10)
-        assert run_study(study, SMOKE, store=store, workers=2, limit_s=1.0)[:3] == (0, 7, 3)
+        last = run_study(Plan.of(study, SMOKE), store=store, workers=2, limit_s=1.0)
+        assert last[:3] == (0, 7, 3)
     assert "raise ArithmeticError" in units["raises"].error
     assert units["raises"].error.endswith("ArithmeticError: the numbers do not add up")
     assert "row 1, Loss: loss is a Tensor; it must be float" in units["tensor"].error
@@ -276,11 +281,11 @@ def test_a_disk_that_fills_during_a_run(tmp_path):
 
     full = pytest.raises(StoreError, match="is full: free some space")
     with Store.open(tmp_path) as store, full:
-        run_study(study, SMOKE, store=store, workers=1, progress=Filler())
+        run_study(Plan.of(study, SMOKE), store=store, workers=1, progress=Filler())
     with Store.open(tmp_path) as store:
         store._db.execute("DROP TRIGGER grow")
         assert [unit.status for unit in store.units(study.name, SMOKE)].count("done") == 3
-        assert run_study(study, SMOKE, store=store, workers=0)[:3] == (3, 0, 3)
+        assert run_study(Plan.of(study, SMOKE), store=store, workers=0)[:3] == (3, 0, 3)
         rows = store.rows(study.name, SMOKE)
     assert rows == expected_rows(tmp_path / "expected", study)
 
@@ -290,7 +295,7 @@ def test_workers_that_cannot_start(tmp_path, monkeypatch):
     monkeypatch.setattr(local, "_worker_main", len)  # len(connection) raises in the worker
     with Store.open(tmp_path) as store:
         with pytest.raises(UserError, match="cannot start .*if __name__ == '__main__'"):
-            run_study(toy_studies.STUDY, SMOKE, store=store, workers=2)
+            run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=2)
         units = store.units("toy/plain", SMOKE)
     assert {unit.status for unit in units} == {"pending"}
 

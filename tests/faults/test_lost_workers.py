@@ -15,6 +15,7 @@ from tests.support import toy_studies
 
 from triptych.lab.running.discovery import load_study
 from triptych.lab.running.engines import ray as ray_engine
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
@@ -114,7 +115,11 @@ def run_with(folder, monkeypatch, losses, *, late):
     monkeypatch.setattr(ray_engine, "import_ray", lambda: cluster)
     with Store.open(folder) as store:
         summary = run_study(
-            toy_studies.STUDY, SMOKE, store=store, engine="ray", progress=progress, workers=2
+            Plan.of(toy_studies.STUDY, SMOKE),
+            store=store,
+            engine="ray",
+            progress=progress,
+            workers=2,
         )
         units = store.units("toy/plain", SMOKE)
     assert len(progress.told) == len(set(progress.told)) == 12, "each is told once"
@@ -133,7 +138,7 @@ def test_a_lost_unit_runs_again(tmp_path, monkeypatch, kind, late):
     assert attempts.count(units[0].key) == ray_engine.MAX_ATTEMPTS == 3
     assert attempts[-1] == units[0].key, "after those that wait already"
     with Store.open(tmp_path / "expected") as store:
-        run_study(toy_studies.STUDY, SMOKE, store=store, workers=0)
+        run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=0)
         assert [unit.rows for unit in store.units("toy/plain", SMOKE)] == [u.rows for u in units]
 
 
@@ -165,7 +170,7 @@ def test_the_limit_holds_for_each_attempt(tmp_path, monkeypatch):
     monkeypatch.setattr(ray_engine, "import_ray", lambda: cluster)
     with Store.open(tmp_path) as store:
         summary = run_study(
-            toy_studies.STUDY, SMOKE, store=store, engine="ray", workers=2, limit_s=0.2
+            Plan.of(toy_studies.STUDY, SMOKE), store=store, engine="ray", workers=2, limit_s=0.2
         )
     assert summary[:3] == (6, 0, 0)
     assert len(cluster.attempts) == 7
@@ -204,7 +209,7 @@ def test_a_killed_local_worker_fails_its_unit(tmp_path):
     )
     with Store.open(tmp_path / "run") as store:
         for skipped in (0, 1):
-            summary = run_study(load_study(file), SMOKE, store=store, workers=1)
+            summary = run_study(Plan.of(load_study(file), SMOKE), store=store, workers=1)
             assert summary[:3] == (1 - skipped, 1, skipped)
     assert file.with_suffix(".txt").read_text().split() == ["0", "1", "0"]
 
@@ -244,12 +249,10 @@ class SwitchOff(Quiet):
 
 with Store.open(folder) as store:
     summary = run_study(
-        load_study(source),
-        Scale.SMOKE,
+        Plan.of(load_study(source), Scale.SMOKE, {"folder": str(folder)}),
         store=store,
         engine="ray",
         progress=SwitchOff(),
-        overrides={"folder": str(folder)},
     )
 print(*summary[:3])
 ray.shutdown()

@@ -13,7 +13,8 @@ from triptych.core.validation import UserError
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
 from triptych.lab.running.discovery import find_studies
-from triptych.lab.running.runner import run_study, units_of
+from triptych.lab.running.plan import Plan
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Rows, Scale, Settings, override
 
@@ -31,10 +32,10 @@ def smoke_rows(name):
     """Rows of a study at smoke scale, made once for all its claims."""
     study = STUDIES[name]
     with tempfile.TemporaryDirectory() as folder, Store.open(Path(folder)) as store:
-        summary = run_study(study, Scale.SMOKE, store=store, workers=0)
+        summary = run_study(Plan.of(study, Scale.SMOKE), store=store, workers=0)
         assert summary.failed == 0
         assert summary.nan == ()
-        assert run_study(study, Scale.SMOKE, store=store, workers=0).done == 0
+        assert run_study(Plan.of(study, Scale.SMOKE), store=store, workers=0).done == 0
         return Rows(study.row_from_json(row) for row in store.rows(study, Scale.SMOKE))
 
 
@@ -127,7 +128,7 @@ def test_nan_never_holds(study, claim):
 @each_study
 def test_every_scale_has_units_with_distinct_names(study):
     for scale in Scale:
-        units = units_of(study, study.settings[scale])
+        units = Plan.of(study, scale).units
         assert units
         assert len({unit.key for unit in units}) == len(units)
 

@@ -13,6 +13,7 @@ from triptych.lab.results.ledger import Entry
 from triptych.lab.results.paper_plan import PlannedStudy
 from triptych.lab.running import discovery, expected_costs
 from triptych.lab.running.expected_costs import ExpectedCost
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.store import Store
 from triptych.studies.api.decide import Verdict
 from triptych.studies.api.study import Claim, Scale
@@ -20,6 +21,7 @@ from triptych.studies.api.study import Claim, Scale
 SETTINGS = {Scale.PAPER: toy_studies.ToySettings(seeds=2, units=3)}
 CLAIM = Claim("toy.claim", lambda rows: Verdict(Status.HOLDS), [[]])
 TOY = replace(toy_studies.STUDY, name="toy", settings=SETTINGS, claims=[CLAIM])
+PLAN = Plan.of(TOY, Scale.PAPER)
 
 
 @pytest.fixture
@@ -65,13 +67,13 @@ def test_no_time_is_a_sentence(tmp_path):
 
 
 def test_parts_of_a_minute():
-    each = PlannedStudy(TOY, (), tuple("abcdef"), 6, 6, 180.0, "cuda")  # 30 s a unit
+    each = PlannedStudy(PLAN, (), tuple("abcdef"), 6, 6, 180.0, "cuda")  # 30 s a unit
     assert list(parts(each)) == [("a", "b"), ("c", "d"), ("e", "f")]
     assert next(parts(each._replace(seconds=6000.0))) == ("a",)
 
 
 def test_a_plan_in_words():
-    each = PlannedStudy(TOY, (), ("a", "b"), 5, 6, 200.0, "cuda")
+    each = PlannedStudy(PLAN, (), ("a", "b"), 5, 6, 200.0, "cuda")
     assert plan_lines([each], 10.0) == [
         "The plan for 10 minutes, most decisive first:",
         "  toy: 2 of 5 missing units, about 3 min 20 s on cuda; decides nothing new: more "

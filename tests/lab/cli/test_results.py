@@ -15,6 +15,7 @@ from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import CHAPTERS, chapter, load_ledger
 from triptych.lab.results.ranking import Finding, Judged
 from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -165,7 +166,7 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
 def small_run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("small") / "runs"
     with Store.open(folder) as store:
-        run_study(find_studies()["exact_tuning"], Scale.SMOKE, store=store, workers=0)
+        run_study(Plan.of(find_studies()["exact_tuning"], Scale.SMOKE), store=store, workers=0)
     return str(folder)
 
 

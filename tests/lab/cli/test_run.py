@@ -220,8 +220,8 @@ def test_reproduce_is_the_published_results(tmp_path, monkeypatch):
     """And offers the rest at the end; --all runs them too."""
     asked = []
 
-    def nothing(study, scale, **options):
-        asked.append(study.name)
+    def nothing(plan, **options):
+        asked.append(plan.study.name)
         return RunSummary(0, 0, 0, 0.0)
 
     monkeypatch.setattr(runner, "run_study", nothing)

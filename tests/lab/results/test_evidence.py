@@ -17,7 +17,8 @@ from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
 from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
-from triptych.lab.running.runner import planned, run_study
+from triptych.lab.running.plan import Plan
+from triptych.lab.running.runner import run_study
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import Store
 from triptych.studies.api.decide import decide, exactly
@@ -53,7 +54,7 @@ NAME, LAPTOP = TOY.name, Scale.LAPTOP
 def run_toy(folder: Path, seeds: int = 1, study: AnyStudy = TOY, **overrides: str):
     with Store.open(folder) as store:
         return run_study(
-            study, LAPTOP, store=store, workers=0, seeds=seeds, overrides=overrides, old_rows="keep"
+            Plan.of(study, LAPTOP, overrides, seeds), store=store, workers=0, old_rows="keep"
         )
 
 
@@ -117,8 +118,9 @@ def test_what_is_committed_is_judged_again(path):
     assert done, "the study plans none of these units any more"
     assert len(done) + len(layout.others) == len(found.units)
     if path.name != own:
-        settings, _ = planned(study, found.scale)
-        assert layout.settings != settings, "units of the study's own plan need no label"
+        assert layout.plan.settings != study.settings[found.scale], (
+            "units of the study's own plan need no label"
+        )
         assert not layout.others
     rows = Rows(study.row_from_json(row) for unit in done for row in unit.rows)
     for claim in study.claims:
@@ -452,6 +454,50 @@ def test_evidence_of_other_settings_alone_is_judged_under_its_own_plan(shown, tm
     line = shown()
     assert line.headline.notes == ("changed settings: units, sizes",)
     assert (line.headline.done, line.headline.planned) == (4, 4)
+
+
+@pytest.mark.parametrize(
+    ("commits", "sentence"),
+    [
+        (["abc"] * 6, None),
+        ([""] * 6, "no commit is recorded"),
+        ([None] * 6, "no commit is recorded"),
+        (["abc", "", None, "abc", "", "abc"], "no commit is recorded for 3 of 6 units"),
+    ],
+    ids=["all", "none", "no code at all", "some"],
+)
+def test_rows_without_a_commit_are_told_next_to_their_day(
+    file, shown, tmp_path, commits, sentence
+):
+    def change(content):
+        for unit, commit in zip(content["units"], commits, strict=True):
+            code = unit["code"] | {"commit": commit, "clean": True} if commit is not None else None
+            unit["code"] = code
+
+    changed(file, change)
+    made = shown().headline.made
+    day = json.loads(file.read_text())["units"][0]["finished_at"][:10]
+    assert made.startswith(day)
+    assert ("no commit" in made) == (sentence is not None)
+    assert ("commit abc" in made) == (commits[-1] == "abc")
+    page = page_of(tmp_path / "page.html")
+    assert made in page
+    assert sentence is None or f"{sentence})" in page
+
+
+@pytest.mark.usefixtures("unchecked_shapes")
+def test_shipped_evidence_says_where_no_commit_is_recorded(monkeypatch):
+    """Some rows were made on machines that did not know the commit."""
+    monkeypatch.setattr(results, "_drawn", lambda *_: ())
+    told, without = {}, {}
+    for run in results.shipped_runs(evidence.folder())[0]:
+        units = evidence.load(evidence.folder() / run.file).units
+        without[run.file] = sum(not (unit.code and unit.code.commit) for unit in units)
+        told[run.file] = "no commit is recorded" in run.made
+        if without[run.file] == len(units):
+            assert run.made.endswith("no commit is recorded")
+    assert {name for name in told if told[name]} == {name for name in without if without[name]}
+    assert any(told.values())
 
 
 def test_only_units_that_were_made_are_old(file, shown, monkeypatch):

@@ -9,10 +9,11 @@ from triptych.core.validation import UserError
 from triptych.lab.results import paper_plan as planning
 from triptych.lab.results import scales
 from triptych.lab.results.ledger import Entry
-from triptych.lab.results.paper_plan import paper_plan
+from triptych.lab.results.paper_plan import paper_plan, paper_plans
 from triptych.lab.results.ranking import Finding, Judged
-from triptych.lab.results.scales import AtScale, at_scales, paper_progress
+from triptych.lab.results.scales import AtScale, at_scale, paper_progress
 from triptych.lab.running.expected_costs import ExpectedCost
+from triptych.lab.running.plan import Plan
 from triptych.studies.api.study import Scale
 
 
@@ -32,6 +33,7 @@ STUDIES = {
     "many": study("many", 1, 4),  # 4 units of 50 s that decide two results
     "known": study("known", 1, 2),  # 2 units of 1 s; its result has a verdict
 }
+PLANS = paper_plans(STUDIES)
 COSTS = {
     "cheap": ExpectedCost(1.0, 1.0, 10.0, "cpu"),
     "dear": ExpectedCost(1.0, 1.0, 100.0),
@@ -72,7 +74,7 @@ def names(plan):
 
 def test_the_cheapest_verdict_comes_first():
     """A verdict costs 30 s (cheap, 2 cores), 100 s (many, two results), 2000 s (dear)."""
-    plan = paper_plan(60.0, JUDGED, STUDIES, NONE_DONE, cores=2)
+    plan = paper_plan(60.0, JUDGED, PLANS, NONE_DONE, cores=2)
     assert names(plan) == ["cheap", "many", "dear", "known"]
     assert [each.seconds for each in plan] == [30, 200, 2000, 2]
     assert [each.open for each in plan] == [("c",), ("m1", "m2"), ("d",), ()]
@@ -81,7 +83,7 @@ def test_the_cheapest_verdict_comes_first():
 
 def test_whole_studies_first_then_a_part_seed_by_seed():
     """In 10 minutes: 30 + 200 + 2 s of whole studies leave 368 s, 3 units of the dear one."""
-    plan = paper_plan(10.0, JUDGED, STUDIES, NONE_DONE, cores=2)
+    plan = paper_plan(10.0, JUDGED, PLANS, NONE_DONE, cores=2)
     assert names(plan) == ["cheap", "many", "dear", "known"]
     part = plan[2]
     assert (len(part.units), part.missing, part.total, part.seconds) == (3, 20, 20, 300)
@@ -94,19 +96,19 @@ def test_whole_studies_first_then_a_part_seed_by_seed():
 def test_what_has_rows_is_not_planned_again():
     cheap = STUDIES["cheap"]
     keys = [cheap.key(unit) for unit in cheap.units(cheap.settings[Scale.PAPER])]
-    plan = paper_plan(60.0, JUDGED, STUDIES, NONE_DONE | {"cheap": set(keys[:5])}, cores=2)
+    plan = paper_plan(60.0, JUDGED, PLANS, NONE_DONE | {"cheap": set(keys[:5])}, cores=2)
     assert plan[0].units == (keys[5],)
     assert (plan[0].missing, plan[0].total, plan[0].seconds) == (1, 6, 10)
-    plan = paper_plan(60.0, JUDGED, STUDIES, NONE_DONE | {"cheap": set(keys)}, cores=2)
+    plan = paper_plan(60.0, JUDGED, PLANS, NONE_DONE | {"cheap": set(keys)}, cores=2)
     assert "cheap" not in names(plan)
 
 
 def test_little_time_and_none():
-    assert names(paper_plan(0.1, JUDGED, STUDIES, NONE_DONE, cores=2)) == ["known"]
-    assert paper_plan(0.01, JUDGED, STUDIES, NONE_DONE, cores=2) == []
+    assert names(paper_plan(0.1, JUDGED, PLANS, NONE_DONE, cores=2)) == ["known"]
+    assert paper_plan(0.01, JUDGED, PLANS, NONE_DONE, cores=2) == []
     for minutes in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(UserError, match="positive number of minutes"):
-            paper_plan(minutes, JUDGED, STUDIES, NONE_DONE)
+            paper_plan(minutes, JUDGED, PLANS, NONE_DONE)
 
 
 def test_a_result_at_each_scale():
@@ -115,25 +117,24 @@ def test_a_result_at_each_scale():
         Scale.PAPER: toy_studies.ToySettings(units=7),
     }
     two = replace(STUDIES["cheap"], settings=both)
-    here = at_scales(JUDGED[0], two)
-    assert here[Scale.LAPTOP] == AtScale("holds", 3, 3)
-    assert here[Scale.PAPER] == AtScale("not run yet", 0, 7)
-    assert here[Scale.LAPTOP].decided
-    assert not here[Scale.PAPER].decided
+    laptop, paper = Plan.of(two, Scale.LAPTOP), Plan.of(two, Scale.PAPER)
+    assert at_scale(JUDGED[0], laptop) == AtScale("holds", 3, 3)
+    assert at_scale(JUDGED[0], paper) == AtScale("not run yet", 0, 7)
+    assert at_scale(JUDGED[0], laptop).decided
+    assert not at_scale(JUDGED[0], paper).decided
     shipped = line("c", "cheap", finding("paper", "fails", 2, 7, True), finding("paper", "holds"))
-    assert at_scales(shipped, two)[Scale.PAPER] == AtScale("fails", 2, 7, True)
+    assert at_scale(shipped, paper) == AtScale("fails", 2, 7, True)
     other = replace(finding("paper", "fails", 4, 4, True), changed=True)
-    assert at_scales(line("c", "cheap", other), two)[Scale.PAPER] == AtScale("fails", 0, 7, True)
+    assert at_scale(line("c", "cheap", other), paper) == AtScale("fails", 0, 7, True)
     beside = line("c", "cheap", other, finding("paper", "undecided", 2, 7))
-    assert at_scales(beside, two)[Scale.PAPER] == AtScale("fails", 2, 7, True)
+    assert at_scale(beside, paper) == AtScale("fails", 2, 7, True)
     runs = line("c", "cheap", finding("smoke", "code runs", 1, 1))
-    assert at_scales(runs, two)[Scale.LAPTOP].status == "not run yet"
-    assert at_scales(JUDGED[-1], None) == {}
+    assert at_scale(runs, laptop).status == "not run yet"
 
 
 def test_how_much_of_the_paper_plan_is_done():
     """1 of 4 units of 50 s and 1 of 2 units of 1 s, of 60 + 2000 + 200 + 2 s."""
-    progress = paper_progress(JUDGED, STUDIES)
+    progress = paper_progress(JUDGED, PLANS)
     assert (progress.done, progress.units) == (2, 6 + 20 + 4 + 2)
     assert progress.share == pytest.approx(51 / 2262)
     assert (progress.decided, progress.results) == (1, 5)

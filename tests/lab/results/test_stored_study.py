@@ -7,6 +7,7 @@ from triptych.core.validation import UserError
 from triptych.lab.results import evidence
 from triptych.lab.results.stored_study import stored_study
 from triptych.lab.running.discovery import find_studies
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -16,7 +17,7 @@ from triptych.studies.api.study import Scale
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stored") / "runs"
     with Store.open(folder) as store:
-        run_study(find_studies()["exact_heads"], Scale.SMOKE, store=store, workers=0)
+        run_study(Plan.of(find_studies()["exact_heads"], Scale.SMOKE), store=store, workers=0)
     return folder
 
 

@@ -9,6 +9,7 @@ from tests.support import toy_studies
 
 from triptych.core.validation import UserError
 from triptych.lab.running.discovery import find_studies, load_study, source_of
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -19,7 +20,7 @@ TOYS = Path(toy_studies.__file__)
 
 def rows_of(folder, study=toy_studies.STUDY, scale=SMOKE, **options):
     with Store.open(folder) as store:
-        summary = run_study(study, scale, store=store, **options)
+        summary = run_study(Plan.of(study, scale), store=store, **options)
         assert summary.failed == 0
         return json.dumps(store.rows(study.name, scale))
 

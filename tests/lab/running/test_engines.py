@@ -14,6 +14,7 @@ from tests.support import toy_studies
 from triptych.core.validation import UserError
 from triptych.lab.running import fork_server
 from triptych.lab.running.engines import local
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -24,7 +25,7 @@ TOYS = Path(toy_studies.__file__)
 
 def rows_of(folder, study=toy_studies.STUDY, scale=SMOKE, **options):
     with Store.open(folder) as store:
-        summary = run_study(study, scale, store=store, **options)
+        summary = run_study(Plan.of(study, scale), store=store, **options)
         assert summary.failed == 0
         return json.dumps(store.rows(study.name, scale))
 
@@ -32,7 +33,7 @@ def rows_of(folder, study=toy_studies.STUDY, scale=SMOKE, **options):
 def test_without_ray_the_error_says_what_to_install(store, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match="pip install 'ray>=2.40,<3'"):
-        run_study(toy_studies.STUDY, SMOKE, store=store, engine="ray")
+        run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, engine="ray")
     units = store.units("toy/plain", SMOKE)
     assert {unit.status for unit in units} == {"pending"}
 
@@ -48,11 +49,11 @@ toys, folder = sys.argv[1:]
 with Store.open(Path(folder)) as store:
     plain, faulty = load_study(toys), load_study(toys + ":FAULTY")
     # Once on a cluster that the engine starts itself, once on one that is there.
-    run_study(plain, Scale.LAPTOP, store=store, engine="ray", workers=2)
+    run_study(Plan.of(plain, Scale.LAPTOP), store=store, engine="ray", workers=2)
     import ray
     assert not ray.is_initialized()
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-    run_study(faulty, Scale.SMOKE, store=store, engine="ray", limit_s=2.0)
+    run_study(Plan.of(faulty, Scale.SMOKE), store=store, engine="ray", limit_s=2.0)
     assert ray.is_initialized()
     ray.shutdown()
 """
@@ -90,7 +91,7 @@ def test_two_workers_give_nearly_twice_the_throughput(tmp_path):
 
     def seconds(name, workers):
         with Store.open(tmp_path / name) as store:
-            return run_study(toy_studies.BUSY, SMOKE, store=store, workers=workers).seconds
+            return run_study(Plan.of(toy_studies.BUSY, SMOKE), store=store, workers=workers).seconds
 
     times = [(seconds(f"one {i}", 1), seconds(f"two {i}", 2)) for i in range(3)]
     one, two = (min(column) for column in zip(*times, strict=True))
@@ -104,7 +105,7 @@ def test_the_labs_own_cost_is_small(tmp_path):
     rows_of(tmp_path / "warm", workers=1)
     with Store.open(tmp_path / "run") as store:
         started = time.perf_counter()
-        run_study(toy_studies.SLOW, SMOKE, store=store, workers=1, overrides={"units": "50"})
+        run_study(Plan.of(toy_studies.SLOW, SMOKE, {"units": "50"}), store=store, workers=1)
         wall = time.perf_counter() - started
         inside = sum(unit.seconds or 0 for unit in store.units("toy/slow", SMOKE))
     overhead = (wall - inside) / 50

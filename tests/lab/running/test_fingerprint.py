@@ -15,6 +15,7 @@ from triptych.lab.results import evidence
 from triptych.lab.running import fingerprint as code
 from triptych.lab.running import sources
 from triptych.lab.running.discovery import find_studies, load_study
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import EditedStudy, run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -180,7 +181,7 @@ def test_the_library_and_the_commit_are_known():
 
 def run_into(folder, study, **options):
     with Store.open(folder) as store:
-        return run_study(study, Scale.SMOKE, store=store, workers=0, **options)
+        return run_study(Plan.of(study, Scale.SMOKE), store=store, workers=0, **options)
 
 
 def rows_in(folder):

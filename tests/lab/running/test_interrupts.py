@@ -17,6 +17,7 @@ from triptych.core.validation import UserError
 from triptych.lab.running.discovery import load_study
 from triptych.lab.running.engines import local
 from triptych.lab.running.interrupts import HeldInterrupts, end_at_once, explain_stop
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import FILE, Store
 from triptych.studies.api.study import Scale
@@ -179,7 +180,9 @@ def test_ctrl_c_at_any_moment_of_a_run(tmp_path, study_file):
     assert max(STOPPED, key=len) in sentences
     for number in range(moments):  # all are taken up, and nothing is done twice
         with Store.open(tmp_path / str(number)) as store:
-            summary = run_study(load_study(study_file), Scale.SMOKE, store=store, workers=0)
+            summary = run_study(
+                Plan.of(load_study(study_file), Scale.SMOKE), store=store, workers=0
+            )
             assert summary.done + summary.skipped == UNITS
             rows = store.rows("slowly", Scale.SMOKE)
         assert [row["number"] for row in rows] == list(range(UNITS))
@@ -244,6 +247,7 @@ PROBED = """
 import sys
 from triptych.lab.running.engines import local
 from triptych.lab.running.discovery import load_study
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -253,7 +257,7 @@ if __name__ == "__main__":
     folder = Path(sys.argv[1])
     local.PRELOADED = ["before", *local.PRELOADED, "after"]
     with Store.open(folder / "run") as store:
-        run_study(load_study(folder / "slowly.py"), Scale.SMOKE, store=store, workers=1)
+        run_study(Plan.of(load_study(folder / "slowly.py"), Scale.SMOKE), store=store, workers=1)
 """
 
 
@@ -439,6 +443,6 @@ def test_a_fork_server_that_dies_at_its_start(tmp_path, study_file, monkeypatch)
     monkeypatch.setattr(local, "_start_worker", start)
     with Store.open(tmp_path / "run") as store:
         with pytest.raises(UserError, match="cannot start .*unexpected EOF"):
-            run_study(load_study(study_file), Scale.SMOKE, store=store, workers=2)
+            run_study(Plan.of(load_study(study_file), Scale.SMOKE), store=store, workers=2)
         assert {unit.status for unit in store.units("slowly", Scale.SMOKE)} == {"pending"}
     assert len(starts) == local.MAX_FAILED_STARTS == 3

@@ -5,6 +5,7 @@ import re
 
 from tests.support import toy_studies
 
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Bar, Lines, Quiet, duration, last_line, progress_on
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.time_left import Expected, TimeLeft
@@ -18,7 +19,7 @@ def test_plain_lines_when_nobody_watches(store):
     show = progress_on(stream)
     assert isinstance(show, Lines)
     assert isinstance(progress_on(stream, quiet=True), Quiet)
-    run_study(toy_studies.STUDY, SMOKE, store=store, workers=0, progress=show)
+    run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=0, progress=show)
     first, *lines = stream.getvalue().splitlines()
     assert first == "toy/plain: 6 units to run"
     assert len(lines) == 6
@@ -41,7 +42,7 @@ def test_a_bar_on_a_terminal(store):
     plain = re.sub(r"\x1b\[[0-9;]*m", "", stream.getvalue())
     assert "3/3 (1 failed)" in plain
     assert "failed [unit]: ValueError: [no]" in plain
-    run_study(toy_studies.STUDY, SMOKE, store=store, workers=0, progress=show)
+    run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=0, progress=show)
 
 
 class Terminal(io.StringIO):

@@ -9,6 +9,7 @@ from tests.support import toy_studies
 
 from triptych.core.files import FolderInUse
 from triptych.core.validation import UserError
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
@@ -19,7 +20,7 @@ SMOKE = Scale.SMOKE
 
 def rows_of(folder, study=toy_studies.STUDY, scale=SMOKE, **options):
     with Store.open(folder) as store:
-        summary = run_study(study, scale, store=store, **options)
+        summary = run_study(Plan.of(study, scale), store=store, **options)
         assert summary.failed == 0
         return json.dumps(store.rows(study.name, scale))
 
@@ -43,17 +44,17 @@ def test_a_unit_leaves_the_callers_generators_alone(store):
     expected = torch.rand(1), numpy.random.rand()
     torch.manual_seed(3)
     numpy.random.seed(3)
-    run_study(toy_studies.STUDY, SMOKE, store=store, workers=0)
+    run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=0)
     assert (torch.rand(1), numpy.random.rand()) == expected
 
 
 def test_a_second_run_does_what_is_missing(store):
     study = toy_studies.STUDY
-    first = run_study(study, SMOKE, store=store, workers=0)
+    first = run_study(Plan.of(study, SMOKE), store=store, workers=0)
     assert first[:3] == (6, 0, 0)
     stamps = [unit.finished_at for unit in store.units(study.name, SMOKE)]
-    assert run_study(study, SMOKE, store=store, workers=0)[:3] == (0, 0, 6)
-    more = run_study(study, SMOKE, store=store, workers=0, seeds=2)
+    assert run_study(Plan.of(study, SMOKE), store=store, workers=0)[:3] == (0, 0, 6)
+    more = run_study(Plan.of(study, SMOKE, seeds=2), store=store, workers=0)
     assert more[:3] == (6, 0, 6)
     units = store.units(study.name, SMOKE)
     assert [unit.finished_at for unit in units[:6]] == stamps
@@ -65,22 +66,18 @@ def test_a_second_run_does_what_is_missing(store):
 def test_settings_decide_the_units(store):
     study = toy_studies.STUDY
     options = {"units": "2", "sizes": "[3, 5]"}
-    assert run_study(study, SMOKE, store=store, workers=0, overrides=options).done == 4
+    assert run_study(Plan.of(study, SMOKE, options), store=store, workers=0).done == 4
     assert {unit.parameters["size"] for unit in store.units(study.name, SMOKE)} == {3, 5}
-    run_study(study, SMOKE, store=store, workers=0)
+    run_study(Plan.of(study, SMOKE), store=store, workers=0)
     assert len(store.units(study.name, SMOKE)) == 6
     assert len(store.units(study.name, SMOKE, outdated=True)) == 10
 
 
 def test_what_cannot_work_is_refused_at_once(store):
-    def refused(match, study=toy_studies.STUDY, scale=SMOKE, **options):
+    def refused(match, study=toy_studies.STUDY, **options):
         with pytest.raises(UserError, match=match):
-            run_study(study, scale, store=store, **options)
+            run_study(Plan.of(study, SMOKE), store=store, **options)
 
-    refused("no field 'unit'; did you mean 'units'", overrides={"unit": "3"})
-    refused("units is 'many'; it must be int", overrides={"units": "many"})
-    refused(r"no scale paper \(it has: smoke, laptop\)", scale=Scale.PAPER)
-    refused("at least 1", seeds=0)
     refused("workers = -1", workers=-1)
     refused("leaves no time", limit_s=0.0)
     refused("needs worker processes", limit_s=1.0, workers=0)
@@ -97,11 +94,13 @@ def test_two_runs_in_one_folder(store):
     class Meddler(Quiet):
         def started(self, unit):
             with Store.open(store.folder) as other, pytest.raises(FolderInUse) as info:
-                run_study(toy_studies.STUDY, SMOKE, store=other, workers=0)
+                run_study(Plan.of(toy_studies.STUDY, SMOKE), store=other, workers=0)
             said.append(str(info.value))
 
-    summary = run_study(toy_studies.STUDY, SMOKE, store=store, workers=0, progress=Meddler())
+    summary = run_study(
+        Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=0, progress=Meddler()
+    )
     assert summary[:3] == (6, 0, 0)
     assert len(said) == 6
     assert "another run is using this folder (pid " in said[0]
-    assert run_study(toy_studies.STUDY, SMOKE, store=store, workers=0).skipped == 6
+    assert run_study(Plan.of(toy_studies.STUDY, SMOKE), store=store, workers=0).skipped == 6

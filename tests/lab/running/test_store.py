@@ -12,7 +12,8 @@ from tests.support.toy_studies import ToySettings
 from triptych.core.validation import UserError
 from triptych.lab.running.database import SCHEMA, StoreError
 from triptych.lab.running.fingerprint import Code
-from triptych.lab.running.store import FILE, PlannedUnit, Store
+from triptych.lab.running.plan import PlannedUnit
+from triptych.lab.running.store import FILE, Store
 from triptych.studies.api.study import Scale, unit_key
 
 STUDY, SCALE = "toy/plain", Scale.SMOKE

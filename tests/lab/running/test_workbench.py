@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 from tests.support import toy_studies
 
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.workbench import WorkBench, derived_seed
 from triptych.studies.api.study import Scale
@@ -82,7 +83,7 @@ def test_a_damaged_cache_is_made_again(tmp_path, capfd, spoil):
 
 def test_workers_that_need_the_same_tensor_make_it_once(store):
     study = toy_studies.SHARING
-    assert run_study(study, SMOKE, store=store, workers=2).done == 4
+    assert run_study(Plan.of(study, SMOKE), store=store, workers=2).done == 4
     rows = store.rows(study.name, SMOKE)
     assert sum(row["made"] for row in rows) == 1
     assert {row["sum"] for row in rows} == {6.0}

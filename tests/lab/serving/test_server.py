@@ -14,11 +14,11 @@ from urllib.parse import quote, urlsplit
 import pytest
 from tests.support.command_line import run as command
 
+from triptych.core.files import LOCK
 from triptych.core.validation import UserError
 from triptych.lab.running.fingerprint import code_of
 from triptych.lab.running.interrupts import EXIT_CODE
-from triptych.lab.running.lock import LOCK
-from triptych.lab.running.runner import planned
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.store import Store
 from triptych.lab.serving import live, pages, replays
 from triptych.lab.serving.server import Server
@@ -154,9 +154,9 @@ def test_the_live_page_follows_a_store_that_grows(server, tmp_path, monkeypatch)
 
     nothing = {"running": False, "left": None, "studies": [], "verdicts": [], "files": []}
     assert state() == nothing
-    settings, units = planned(STUDY, Scale.SMOKE)
+    plan = Plan.of(STUDY, Scale.SMOKE)
     with Store.open(tmp_path / "runs") as store:
-        first, second = store.plan(STUDY.name, Scale.SMOKE, settings, units[:2])
+        first, second = store.plan(STUDY.name, Scale.SMOKE, plan.settings, plan.units[:2])
         (study,) = state()["studies"]
         assert (study["planned"], study["done"], study["running"]) == (2, 0, [])
         assert state()["verdicts"] == []
@@ -181,10 +181,10 @@ def test_a_study_is_judged_again_only_when_units_have_ended(tmp_path, monkeypatc
     judged = []
     monkeypatch.setattr(live, "find_studies", lambda: {STUDY.name: STUDY})
     monkeypatch.setattr(live, "judge_study", lambda *given: judged.append(given) or {})
-    settings, units = planned(STUDY, Scale.SMOKE)
+    plan = Plan.of(STUDY, Scale.SMOKE)
     watched = live.Live(tmp_path)
     with Store.open(tmp_path) as store:
-        for unit in store.plan(STUDY.name, Scale.SMOKE, settings, units[:2]):
+        for unit in store.plan(STUDY.name, Scale.SMOKE, plan.settings, plan.units[:2]):
             store.start(unit, "cpu", {}, code_of(STUDY))
             store.finish(unit, [], 0.1)
             before = watched.stamp()

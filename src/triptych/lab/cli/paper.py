@@ -39,7 +39,7 @@ def paper(
     Example: triptych paper --minutes 60 --plan
     """
     from triptych.lab.results import gathering, terminal
-    from triptych.lab.results.paper_plan import finished_units, paper_plan
+    from triptych.lab.results.paper_plan import finished_units, paper_plan, paper_plans
     from triptych.lab.results.scales import paper_progress
     from triptych.lab.running.discovery import find_studies
     from triptych.lab.running.store import FILE, Store
@@ -49,10 +49,11 @@ def paper(
         results = gathering.gather(store)
         done = finished_units(store, studies)
         cores = None if workers is None else max(workers, 1)
-        plan = paper_plan(minutes, results.published, studies, done, cores)
+        plans = paper_plans(studies)
+        plan = paper_plan(minutes, results.published, plans, done, cores)
         for line in plan_lines(plan, minutes):
             typer.echo(line)
-        at = paper_progress(results.published, studies)
+        at = paper_progress(results.published, plans)
         typer.echo(
             f"So far: {at.decided} of {at.results} published results have a verdict at paper "
             f"scale; {at.done} of {at.units} units, {at.share:.0%} of the computing."
@@ -115,12 +116,11 @@ def _run_plan(
     from triptych.lab.running.progress import progress_on
     from triptych.lab.running.runner import run_study
     from triptych.lab.running.time_left import Expected, TimeLeft
-    from triptych.studies.api.study import Scale
 
     end, failed = time.monotonic() + 60 * minutes, 0
     expected = []
     for each in plan:
-        seconds = expected_seconds(each.study, Scale.PAPER, len(each.units))
+        seconds = expected_seconds(each.plan, len(each.units))
         expected.append(Expected(each.study.name, len(each.units), seconds))
     with (
         explain_stop(),
@@ -133,8 +133,7 @@ def _run_plan(
                     show.say("The minutes are over. The same command goes on from here.")
                     return failed
                 summary = run_study(
-                    each.study,
-                    Scale.PAPER,
+                    each.plan,
                     store=store,
                     workers=workers if each.device == "cpu" or device == "cpu" else None,
                     device="cpu" if each.device == "cpu" else device,

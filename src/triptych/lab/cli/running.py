@@ -14,11 +14,11 @@ from triptych.lab.running.interrupts import explain_stop
 
 if TYPE_CHECKING:
     from triptych.lab.results.gathering import Results
+    from triptych.lab.running.plan import Plan
     from triptych.lab.running.runner import OldRows, RunSummary
     from triptych.lab.running.selection import Chosen
-    from triptych.lab.running.store import PlannedUnit, Store
+    from triptych.lab.running.store import Store
     from triptych.lab.running.time_left import Expected
-    from triptych.studies.api.study import Scale
 
 
 class RunOptions(NamedTuple):
@@ -57,7 +57,7 @@ def run_studies(
     from triptych.lab.results import gathering, terminal
     from triptych.lab.results.changes import changes, remember_verdicts
     from triptych.lab.running import selection
-    from triptych.lab.running.runner import planned
+    from triptych.lab.running.plan import Plan
     from triptych.lab.running.store import Store
     from triptych.studies.api.study import Scale
 
@@ -65,15 +65,17 @@ def run_studies(
     if names:
         chosen = selection.choose_studies(names)
     else:
-        chosen, left_out = selection.published_studies(scale, beyond=beyond)
+        chosen, left_out = selection.published_studies(beyond=beyond)
     overrides = selection.parse_assignments(assignments)
     plans = {  # all mistakes are reported before the first unit runs
-        each.study.name: planned(each.study, scale, overrides, options.seeds)[1] for each in chosen
+        each.study.name: Plan.of(each.study, scale, overrides, options.seeds) for each in chosen
     }
+    if not names:
+        chosen = selection.early_verdicts_first(chosen, plans)
     own = [each for each in chosen if each.file]
     with Store.open(out) as store:
-        old_rows = _choose_old_rows(chosen, plans, scale, store, options)
-        summaries = _run_all(chosen, scale, overrides, store, options, old_rows)
+        old_rows = _choose_old_rows([plans[each.study.name] for each in chosen], store, options)
+        summaries = _run_all(chosen, plans, store, options, old_rows)
         results = gathering.gather(store, own)
         gathering.remember(store, results, own)
     remember_verdicts(out, results.judged)
@@ -118,8 +120,7 @@ def cost_lines(summaries: "Mapping[str, RunSummary]") -> list[str]:
 
 def _run_all(
     chosen: "Sequence[Chosen]",
-    scale: "Scale",
-    overrides: Mapping[str, str],
+    plans: "Mapping[str, Plan]",
     store: "Store",
     options: RunOptions,
     old_rows: "OldRows",
@@ -137,7 +138,7 @@ def _run_all(
     summaries = {}
     entries = [*load_ledger(), *(entry for each in chosen for entry in each.entries)]
     titles = {entry.id: entry.title for entry in entries}
-    expected = _expected(chosen, scale, overrides, store, options.seeds)
+    expected = [_expected(plans[each.study.name], store) for each in chosen]
     if len(chosen) > 1:
         # Every study gets new workers. Its optimiser would import torch._dynamo in each of them.
         modules = [source_of(each.study).partition(":")[0] for each in chosen if not each.file]
@@ -149,55 +150,36 @@ def _run_all(
     ):
         for each in chosen:
             summaries[each.study.name] = run_study(
-                each.study,
-                scale,
+                plans[each.study.name],
                 store=store,
                 engine=options.engine.value,
                 workers=options.workers,
                 device=options.device,
-                overrides=overrides,
-                seeds=options.seeds,
                 limit_s=options.limit,
                 progress=show,
                 ray_address=options.ray_address,
                 old_rows=old_rows,
             )
-            if scale.value == ScaleName.smoke.value:
+            if options.scale is ScaleName.smoke:
                 continue  # no finding: it shows that the code runs
+            scale = plans[each.study.name].scale
             for name, finding in judge_study(store, each, scale).items():
                 show.say(f"{finding.status.upper()} {name}: {titles.get(name, each.study.name)}")
     return summaries
 
 
-def _expected(
-    chosen: "Sequence[Chosen]",
-    scale: "Scale",
-    overrides: Mapping[str, str],
-    store: "Store",
-    seeds: int | None,
-) -> "list[Expected]":
-    """How many units each study has to run here, and what they are expected to cost."""
+def _expected(plan: "Plan", store: "Store") -> "Expected":
+    """How many units of a plan are to be run here, and what they are expected to cost."""
     from triptych.lab.running.expected_costs import expected_seconds
-    from triptych.lab.running.runner import planned
     from triptych.lab.running.time_left import Expected
 
-    found = []
-    for each in chosen:
-        name = each.study.name
-        done = {unit.key for unit in store.units(name, scale) if unit.status == "done"}
-        plan = planned(each.study, scale, overrides, seeds)[1]
-        units = sum(unit.key not in done for unit in plan)
-        found.append(Expected(name, units, expected_seconds(each.study, scale, units)))
-    return found
+    name = plan.study.name
+    done = {unit.key for unit in store.units(name, plan.scale) if unit.status == "done"}
+    units = sum(unit.key not in done for unit in plan.units)
+    return Expected(name, units, expected_seconds(plan, units))
 
 
-def _choose_old_rows(
-    chosen: "Sequence[Chosen]",
-    plans: "Mapping[str, Sequence[PlannedUnit]]",
-    scale: "Scale",
-    store: "Store",
-    options: RunOptions,
-) -> "OldRows":
+def _choose_old_rows(plans: "Sequence[Plan]", store: "Store", options: RunOptions) -> "OldRows":
     """What to do with rows that older code made, before any unit runs.
 
     The options decide. Without them a terminal is asked, and elsewhere the run is refused.
@@ -210,12 +192,11 @@ def _choose_old_rows(
         raise UserError("--fresh and --keep say opposite things: give one of them")
     if options.fresh or options.keep:
         return "fresh" if options.fresh else "keep"
-    for each in chosen:
+    for plan in plans:
         try:
-            wanted = {unit.key for unit in plans[each.study.name]}
-            stored = store.units(each.study.name, scale, outdated=True)
-            units = [unit for unit in stored if unit.key in wanted]
-            refuse_old_rows(each.study, units, code_of(each.study), store.folder)
+            stored = store.units(plan.study.name, plan.scale, outdated=True)
+            units = [unit for unit in stored if unit.key in plan.by_key]
+            refuse_old_rows(plan.study, units, code_of(plan.study), store.folder)
         except EditedStudy as edited:
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise

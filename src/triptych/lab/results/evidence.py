@@ -26,10 +26,10 @@ from triptych.core.files import lock_folder, write_text
 from triptych.core.validation import UserError
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code
-from triptych.lab.running.runner import planned, units_of
-from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
+from triptych.lab.running.plan import Plan, PlannedUnit
+from triptych.lab.running.store import Store, StoredUnit
 from triptych.studies.api.records import from_json, to_json
-from triptych.studies.api.study import AnyStudy, Scale, Settings, unit_key
+from triptych.studies.api.study import AnyStudy, Scale, unit_key
 
 FORMAT = 2
 FOLDER = "evidence"
@@ -65,17 +65,16 @@ class Evidence(NamedTuple):
 class Layout(NamedTuple):
     """Evidence laid over the plan of its study.
 
-    settings, planned
-        What the study plans at this scale; or with the file's settings, where none of its units
-        belongs to the study's own.
+    plan
+        The study's own at this scale; or with the file's settings, where none of its units belongs
+        to the study's own.
     units
         One for each that is planned, in that order; pending where the file does not have it.
     others
         Units of the file that are not planned: they were made with other settings.
     """
 
-    settings: Settings
-    planned: list[PlannedUnit]
+    plan: Plan
     units: list[StoredUnit]
     others: list[StoredUnit]
 
@@ -238,28 +237,29 @@ def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
     Units that an earlier revision of the study made are laid over its plan too: they are old, and
     whoever shows them says so.
     """
-    settings, units = planned(study, evidence.scale)
-    revisions = sorted({unit.revision for unit in evidence.units} | {study.revision})
-    if not _fits(evidence, study, settings, revisions):
-        with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
-            theirs = from_json(type(settings), to_json(settings) | evidence.settings)
-            if _fits(evidence, study, theirs, revisions):
-                settings, units = theirs, units_of(study, theirs)
+    layout = _over(Plan.of(study, evidence.scale), evidence)
+    if len(layout.others) < len(evidence.units):
+        return layout
+    with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
+        own = layout.plan.settings
+        theirs = from_json(type(own), to_json(own) | evidence.settings)
+        second = _over(Plan.under(study, evidence.scale, theirs), evidence)
+        if len(second.others) < len(evidence.units):
+            return second
+    return layout
+
+
+def _over(plan: Plan, evidence: Evidence) -> Layout:
+    """The evidence over a plan; where a unit is there in two revisions, the later one counts."""
+    revisions = {unit.revision for unit in evidence.units} | {plan.study.revision}
+    names = [plan.keys(revision) for revision in sorted(revisions, reverse=True)]
     have = {unit.key: unit for unit in evidence.units}
-    over, used = [], set()
-    for names in zip(*(units_of(study, settings, r) for r in reversed(revisions)), strict=True):
-        found = next((have[name.key] for name in names if name.key in have), None)
-        used |= {name.key for name in names}
-        over.append(found or _pending(evidence, units[len(over)]))
-    return Layout(settings, units, over, [u for u in evidence.units if u.key not in used])
-
-
-def _fits(
-    evidence: Evidence, study: AnyStudy, settings: Settings, revisions: Sequence[int]
-) -> bool:
-    """Whether a unit of the evidence is planned with these settings."""
-    have = {unit.key for unit in evidence.units}
-    return any(u.key in have for r in revisions for u in units_of(study, settings, r))
+    over = []
+    for unit, keys in zip(plan.units, zip(*names, strict=True), strict=True):
+        found = next((have[key] for key in keys if key in have), None)
+        over.append(found or _pending(evidence, unit))
+    used = {key for keys in names for key in keys}
+    return Layout(plan, over, [unit for unit in evidence.units if unit.key not in used])
 
 
 def same_rows(one: StoredUnit, other: StoredUnit) -> bool:
@@ -286,7 +286,7 @@ def _put(store: Store, found: Evidence, study: AnyStudy | None, replace: bool) -
     name, scale = found.study, found.scale
     layout = laid_out(found, study) if study else None
     if layout and not store.units(name, scale):
-        store.plan(name, scale, layout.settings, layout.planned, study.revision if study else 1)
+        store.plan(name, scale, layout.plan.settings, layout.plan.units, layout.plan.study.revision)
     there = {unit.key for unit in _done(store, found)}
     counts = layout is None  # units of a study that is not known are all there is of its plan
     coming = [

@@ -198,7 +198,7 @@ def shipped_runs(
                 Chosen(study),
                 found.scale,
                 layout.units,
-                to_json(layout.settings),
+                to_json(layout.plan.settings),
                 shipped=True,
                 file=path.name,
                 others=len(layout.others),
@@ -328,17 +328,24 @@ def _chapter(chosen: Chosen) -> str:
 
 
 def _made(units: Sequence[StoredUnit]) -> str:
-    """As "2026-11-15, commit 5181ff98cd75": of the unit that was finished last."""
+    """As "2026-11-15, commit 5181ff98cd75": of the unit that was finished last.
+
+    Units of which no commit is recorded are told too.
+    """
     done = [unit for unit in units if unit.status == "done" and unit.finished_at]
     last = max(done, key=lambda unit: unit.finished_at or "", default=None)
     if last is None:
         return ""
-    day = (last.finished_at or "")[:10]
-    if last.code is None:
-        return day
-    if not last.code.commit:
-        return f"{day}, version {last.code.version}"
-    return f"{day}, commit {last.code.commit}" + ("" if last.code.clean else " with edits")
+    said = [(last.finished_at or "")[:10]]
+    if last.code and last.code.commit:
+        said.append(f"commit {last.code.commit}" + ("" if last.code.clean else " with edits"))
+    elif last.code:
+        said.append(f"version {last.code.version}")
+    unknown = sum(not (unit.code and unit.code.commit) for unit in done)
+    if unknown:
+        some = f" for {unknown} of {len(done)} units" if unknown < len(done) else ""
+        said.append(f"no commit is recorded{some}")
+    return ", ".join(said)
 
 
 def _has_all(store: Store | None, found: evidence.Evidence) -> bool:

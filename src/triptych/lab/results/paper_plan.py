@@ -15,8 +15,8 @@ from triptych.lab.results import evidence
 from triptych.lab.results.ranking import Judged
 from triptych.lab.results.scales import decided_at
 from triptych.lab.running.expected_costs import ExpectedCost, expected_costs
-from triptych.lab.running.runner import planned
-from triptych.lab.running.store import PlannedUnit, Store
+from triptych.lab.running.plan import Plan, PlannedUnit
+from triptych.lab.running.store import Store
 from triptych.studies.api.study import AnyStudy, Scale
 
 PAPER = Scale.PAPER
@@ -37,7 +37,7 @@ class PlannedStudy(NamedTuple):
         "cuda", or "cpu" where a GPU does not help.
     """
 
-    study: AnyStudy
+    plan: Plan
     open: tuple[str, ...]
     units: tuple[str, ...]
     missing: int
@@ -45,11 +45,22 @@ class PlannedStudy(NamedTuple):
     seconds: float
     device: str
 
+    @property
+    def study(self) -> AnyStudy:
+        return self.plan.study
+
+
+def paper_plans(studies: Mapping[str, AnyStudy]) -> dict[str, Plan]:
+    """The plans of the studies that have paper scale, by name."""
+    return {
+        name: Plan.of(study, PAPER) for name, study in studies.items() if PAPER in study.settings
+    }
+
 
 def paper_plan(
     minutes: float,
     judged: Iterable[Judged],
-    studies: Mapping[str, AnyStudy],
+    plans: Mapping[str, Plan],
     done: Mapping[str, set[str]],
     cores: int | None = None,
 ) -> list[PlannedStudy]:
@@ -57,6 +68,8 @@ def paper_plan(
 
     judged
         The published results as they stand, on stored and shipped rows.
+    plans
+        Of all studies at paper scale; see `paper_plans`.
     done
         Keys of the units that have rows, by study; see `finished_units`.
     cores
@@ -69,23 +82,22 @@ def paper_plan(
     wanted: dict[str, list[str]] = {}
     for line in judged:
         name = line.study or ""
-        if name in studies and PAPER in studies[name].settings:
+        if name in plans:
             missing = [] if decided_at(line, PAPER) else [line.id]
             wanted[name] = wanted.get(name, []) + missing
     costs = expected_costs()
     whole = []
     for name, ids in wanted.items():
-        units = planned(studies[name], PAPER)[1]
-        todo = [unit for unit in units if unit.key not in done.get(name, set())]
+        plan = plans[name]
+        todo = [unit for unit in plan.units if unit.key not in done.get(name, set())]
         if todo and name in costs:
             cost = costs[name]
             keys = tuple(unit.key for unit in _seed_by_seed(todo))
             seconds = _seconds(len(todo), cost, cores)
             device = cost.paper_device
-            each = PlannedStudy(
-                studies[name], tuple(ids), keys, len(todo), len(units), seconds, device
+            whole.append(
+                PlannedStudy(plan, tuple(ids), keys, len(todo), len(plan.units), seconds, device)
             )
-            whole.append(each)
     whole.sort(key=_decisiveness)
     chosen = []
     for each in whole:

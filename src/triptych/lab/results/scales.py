@@ -1,14 +1,12 @@
-"""What each result has at laptop and at paper scale, and how much of the paper plan is done."""
+"""What each result has at paper scale, and how much of the paper plan is done."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from triptych.lab.results.ranking import CODE_RUNS, STATUSES, Finding, Judged
 from triptych.lab.running.expected_costs import expected_costs
-from triptych.lab.running.runner import planned
-from triptych.studies.api.study import AnyStudy, Scale
-
-SHOWN = (Scale.LAPTOP, Scale.PAPER)
+from triptych.lab.running.plan import Plan
+from triptych.studies.api.study import Scale
 
 
 class AtScale(NamedTuple):
@@ -32,22 +30,17 @@ class AtScale(NamedTuple):
         return self.status in ("holds", "fails")
 
 
-def at_scales(line: Judged, study: AnyStudy | None) -> dict[Scale, AtScale]:
-    """A result at the scales its study has; nothing where there is no study yet."""
-    found = {}
-    for scale in SHOWN if study else ():
-        if study is None or scale not in study.settings:
-            continue
-        findings = [f for f in line.findings if f.scale == scale.value and f.status != CODE_RUNS]
-        as_planned = [f for f in findings if not f.changed][:1]
-        done = as_planned[0].done if as_planned else 0
-        units = as_planned[0].planned if as_planned else len(planned(study, scale)[1])
-        if findings:
-            best = findings[0]  # the strongest comes first
-            found[scale] = AtScale(best.status, done, units, best.shipped)
-        else:
-            found[scale] = AtScale(STATUSES[3], done, units)
-    return found
+def at_scale(line: Judged, plan: Plan) -> AtScale:
+    """A result at the scale of its study's plan."""
+    scale = plan.scale.value
+    findings = [f for f in line.findings if f.scale == scale and f.status != CODE_RUNS]
+    as_planned = [f for f in findings if not f.changed][:1]
+    done = as_planned[0].done if as_planned else 0
+    units = as_planned[0].planned if as_planned else len(plan.units)
+    if findings:
+        best = findings[0]  # the strongest comes first
+        return AtScale(best.status, done, units, best.shipped)
+    return AtScale(STATUSES[3], done, units)
 
 
 def decided_at(line: Judged, scale: Scale) -> bool:
@@ -75,21 +68,21 @@ class PaperProgress(NamedTuple):
     results: int
 
 
-def paper_progress(judged: Iterable[Judged], studies: Mapping[str, AnyStudy]) -> PaperProgress:
-    """How much of the plan at paper scale is done, by these runs and the shipped ones."""
+def paper_progress(judged: Iterable[Judged], plans: Mapping[str, Plan]) -> PaperProgress:
+    """How much of the plans at paper scale is done, by these runs and the shipped ones."""
     done: dict[str, int] = {}
     units: dict[str, int] = {}
     decided = results = 0
     for line in judged:
-        study = studies.get(line.study or "")
-        here = at_scales(line, study).get(Scale.PAPER)
-        if study is None or here is None:
+        plan = plans.get(line.study or "")
+        if plan is None:
             continue
+        name, here = plan.study.name, at_scale(line, plan)
         if not line.entry.extension:
             results += 1
             decided += decided_at(line, Scale.PAPER)
-        units[study.name] = max(here.planned, units.get(study.name, 0))
-        done[study.name] = max(here.done, done.get(study.name, 0))
+        units[name] = max(here.planned, units.get(name, 0))
+        done[name] = max(here.done, done.get(name, 0))
     costs = expected_costs()
     each = {name: costs[name].paper if name in costs else 1.0 for name in units}
     total = sum(units[name] * each[name] for name in units)

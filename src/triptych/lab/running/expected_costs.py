@@ -5,11 +5,11 @@ The numbers are in `expected_costs.toml` beside this file, and nowhere else.
 
 import functools
 import tomllib
-from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from triptych.studies.api.study import AnyStudy, Scale
+from triptych.lab.running.plan import Plan
+from triptych.studies.api.study import Scale
 
 FILE = "expected_costs.toml"
 
@@ -43,18 +43,7 @@ def expected_costs() -> dict[str, ExpectedCost]:
     return {name: ExpectedCost(**values) for name, values in tomllib.loads(text).items()}
 
 
-def expected_seconds(study: AnyStudy, scale: Scale, units: int) -> float | None:
-    """What so many units of a study cost together; None for a study that nobody has timed."""
-    cost = expected_costs().get(study.name)
-    return units * cost.at(scale) if cost else None
-
-
-def cheapest_first(studies: Sequence[AnyStudy], scale: Scale) -> list[AnyStudy]:
-    """In the order of what all their units cost; what nobody has timed comes last."""
-
-    def cost(study: AnyStudy) -> float:
-        units = len(study.units(study.settings[scale])) if scale in study.settings else 0
-        seconds = expected_seconds(study, scale, units)
-        return float("inf") if seconds is None else seconds
-
-    return sorted(studies, key=cost)
+def expected_seconds(plan: Plan, units: int | None = None) -> float | None:
+    """What the units of a plan cost, or so many of them; None for a study that nobody has timed."""
+    cost = expected_costs().get(plan.study.name)
+    return (len(plan.units) if units is None else units) * cost.at(plan.scale) if cost else None

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 
 class WorkItem(NamedTuple):
-    """A unit to run, as plain data: the study plans its units and finds this one by its key."""
+    """A unit to run, as plain data: a worker plans the study's units once, and looks up the key."""
 
     source: str
     key: str

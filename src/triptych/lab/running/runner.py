@@ -6,7 +6,6 @@ after any number of interruptions. Rows that were made before the study's code w
 used silently: a run stops until its caller says to make them anew or to keep them.
 """
 
-import dataclasses
 import importlib.util
 import json
 import os
@@ -28,10 +27,11 @@ from triptych.lab.running.engines.ray import run_on_ray
 from triptych.lab.running.environment import environment
 from triptych.lab.running.fingerprint import Code, code_of, same_code, same_study_code
 from triptych.lab.running.items import Ended, Event, WorkItem
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Progress, Quiet
-from triptych.lab.running.store import PlannedUnit, Store, StoredUnit
+from triptych.lab.running.store import Store, StoredUnit
 from triptych.studies.api.records import to_json
-from triptych.studies.api.study import AnyStudy, Scale, Settings, override, short_labels
+from triptych.studies.api.study import AnyStudy, short_labels
 
 CACHE = "cache"
 Engine = Literal["local", "ray"]
@@ -62,39 +62,13 @@ class RunSummary(NamedTuple):
     core_seconds: float = 0.0
 
 
-def planned(
-    study: AnyStudy, scale: Scale, overrides: Mapping[str, str] = {}, seeds: int | None = None
-) -> tuple[Settings, list[PlannedUnit]]:
-    """The settings of a study at a scale with changes applied, and the units they ask for."""
-    if scale not in study.settings:
-        known = ", ".join(known.value for known in study.settings)
-        raise UserError(f"study {study.name} has no scale {scale.value} (it has: {known})")
-    settings = override(study.settings[scale], overrides)
-    if seeds is not None:
-        settings = dataclasses.replace(settings, seeds=seeds)
-    if settings.seeds < 1:
-        raise UserError(f"seeds = {settings.seeds}: a study needs at least 1")
-    return settings, units_of(study, settings)
-
-
-def units_of(study: AnyStudy, settings: Settings, revision: int | None = None) -> list[PlannedUnit]:
-    """The units that a study plans with these settings, as data."""
-    return [
-        PlannedUnit(study.key(unit, revision), study.parameters(unit), unit.seed)
-        for unit in study.units(settings)
-    ]
-
-
 def run_study(
-    study: AnyStudy,
-    scale: Scale,
+    plan: Plan,
     *,
     store: Store,
     engine: Engine = "local",
     workers: int | None = None,
     device: str = "cpu",
-    overrides: Mapping[str, str] = {},
-    seeds: int | None = None,
     limit_s: float | None = None,
     progress: Progress | None = None,
     ray_address: str | None = None,
@@ -102,7 +76,7 @@ def run_study(
     old_rows: OldRows = "ask",
     only: Collection[str] | None = None,
 ) -> RunSummary:
-    """Run the units that are not done yet and store their rows.
+    """Run the units of a plan that are not done yet and store their rows.
 
     workers
         Processes; by default one per core, or one on a GPU. 0 runs in this process.
@@ -118,14 +92,14 @@ def run_study(
     Ctrl-C stops the run and is raised again; units in flight are pending then. An error of the
     store stops the run too. An error of a unit is stored with it and stops nothing.
     """
+    study, scale = plan.study, plan.scale
     _check(study, engine, workers, device, limit_s)
-    settings, units = planned(study, scale, overrides, seeds)
     code = code_of(study)
     show = progress or Quiet()
     started = time.monotonic()
     with lock_folder(store.folder):
         store.reset_running()  # we hold the lock, so a run that was killed left these
-        stored = store.plan(study.name, scale, settings, units, study.revision)
+        stored = store.plan(study.name, scale, plan.settings, plan.units, study.revision)
         if old_rows == "fresh":
             store.reset(made_by_other_code(stored, code))
             stored = store.units(study.name, scale)
@@ -133,7 +107,7 @@ def run_study(
             refuse_old_rows(study, stored, code, store.folder)
         finished = ("done",) if retry_failed else ("done", "failed")
         todo = [unit for unit in stored if unit.status not in finished]
-        skipped = len(units) - len(todo)
+        skipped = len(plan.units) - len(todo)
         if only is not None:
             todo = [unit for unit in todo if unit.key in only]
         older = len(made_by_other_code(stored, code))
@@ -142,11 +116,11 @@ def run_study(
         show.begin(study.name, len(todo), skipped, count)
         try:
             if todo:
-                items = _items(study, scale, settings, todo, device, store.folder, count > 0)
+                items = _items(plan, todo, device, store.folder, count > 0)
                 if engine == "ray":
                     events = run_on_ray(items, workers, limit_s, ray_address)
                 elif count == 0:
-                    events = run_inline(items, study)
+                    events = run_inline(items, plan)
                 else:
                     events = run_locally(items, count, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
@@ -234,23 +208,17 @@ def _store_events(
 
 
 def _items(
-    study: AnyStudy,
-    scale: Scale,
-    settings: Settings,
-    todo: Sequence[StoredUnit],
-    device: str,
-    folder: Path,
-    in_workers: bool,
+    plan: Plan, todo: Sequence[StoredUnit], device: str, folder: Path, in_workers: bool
 ) -> list[WorkItem]:
-    source = source_of(study) if in_workers else study.name
-    cache, text = str((folder / CACHE).resolve()), json.dumps(to_json(settings))
-    return [WorkItem(source, u.key, text, scale.value, u.seed, device, cache) for u in todo]
+    source = source_of(plan.study) if in_workers else plan.study.name
+    cache, text = str((folder / CACHE).resolve()), json.dumps(to_json(plan.settings))
+    return [WorkItem(source, u.key, text, plan.scale.value, u.seed, device, cache) for u in todo]
 
 
 def _check(
     study: AnyStudy, engine: str, workers: int | None, device: str, limit_s: float | None
 ) -> None:
-    """Refuse what cannot work before anything is planned."""
+    """Refuse what cannot work before anything is stored."""
     missing = [name for name in study.needs if importlib.util.find_spec(name) is None]
     if missing:
         raise UserError(

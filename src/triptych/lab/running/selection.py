@@ -2,15 +2,16 @@
 
 import difflib
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from triptych.core.validation import UserError
 from triptych.lab.results.ledger import Entry, load_ledger, own_entries
 from triptych.lab.running.discovery import find_studies, load_study
-from triptych.lab.running.expected_costs import cheapest_first, expected_seconds
-from triptych.studies.api.study import AnyStudy, Scale
+from triptych.lab.running.expected_costs import expected_seconds
+from triptych.lab.running.plan import Plan
+from triptych.studies.api.study import AnyStudy
 
 
 class Chosen(NamedTuple):
@@ -39,29 +40,40 @@ def choose_studies(names: Sequence[str]) -> list[Chosen]:
     return chosen
 
 
-def published_studies(scale: Scale, *, beyond: bool = False) -> tuple[list[Chosen], list[str]]:
+def published_studies(*, beyond: bool = False) -> tuple[list[Chosen], list[str]]:
     """Our studies that decide published results, and names of the others.
 
-    Those that cost least for each claim come first, so that many verdicts fall early.
-
     beyond
-        The others too, after them; then no names are left.
+        The others too; then no names are left.
     """
-    ledger = {entry.id for entry in load_ledger() if not entry.extension}
-    studies = cheapest_first(list(find_studies().values()), scale)
-    claims = {s.name: sum(claim.id in ledger for claim in s.claims) for s in studies}
-    deciding = [study for study in studies if claims[study.name]]
+    studies = find_studies()
+    claims = _published_claims(studies.values())
+    chosen = [Chosen(study) for study in studies.values() if beyond or claims[study.name]]
+    return chosen, sorted(studies.keys() - {each.study.name for each in chosen})
 
-    def cost_of_a_claim(study: AnyStudy) -> float:
-        units = len(study.units(study.settings[scale])) if scale in study.settings else 0
-        seconds = expected_seconds(study, scale, units)
-        return math.inf if seconds is None else seconds / claims[study.name]
 
-    deciding.sort(key=cost_of_a_claim)
-    others = [study for study in studies if study not in deciding]
-    if beyond:
-        return [Chosen(study) for study in [*deciding, *others]], []
-    return [Chosen(study) for study in deciding], sorted(study.name for study in others)
+def early_verdicts_first(chosen: Sequence[Chosen], plans: Mapping[str, Plan]) -> list[Chosen]:
+    """In the order of what a published claim costs, so that many verdicts fall early.
+
+    Then those that decide none, the cheapest first. What nobody has timed comes last.
+
+    plans
+        By the name of the study.
+    """
+    claims = _published_claims(each.study for each in chosen)
+
+    def cost(each: Chosen) -> tuple[bool, float, float]:
+        count, seconds = claims[each.study.name], expected_seconds(plans[each.study.name])
+        seconds = math.inf if seconds is None else seconds
+        return not count, seconds / max(count, 1), seconds
+
+    return sorted(chosen, key=cost)
+
+
+def _published_claims(studies: Iterable[AnyStudy]) -> dict[str, int]:
+    """How many published results each study decides, by its name."""
+    published = {entry.id for entry in load_ledger() if not entry.extension}
+    return {study.name: sum(claim.id in published for claim in study.claims) for study in studies}
 
 
 def _own_study(name: str, known: dict[str, AnyStudy]) -> Chosen:

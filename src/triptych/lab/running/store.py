@@ -22,6 +22,7 @@ from typing import Any, Literal, NamedTuple
 from triptych.core.validation import UserError
 from triptych.lab.running.database import Database, StoreError
 from triptych.lab.running.fingerprint import Code
+from triptych.lab.running.plan import PlannedUnit
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, unit_text
 
@@ -36,17 +37,6 @@ _COLUMNS = (
 )
 _UNIT = "study = ? AND scale = ? AND key = ?"
 _LOST = "its rows were changed or lost in the store; the next run does it again"
-
-
-class PlannedUnit(NamedTuple):
-    """A unit as data: its name, its fields without the seed, its seed."""
-
-    key: str
-    parameters: dict[str, Any]
-    seed: int
-
-    def __str__(self) -> str:
-        return unit_text(self.parameters, self.seed)
 
 
 class StoredUnit(NamedTuple):

@@ -1,4 +1,4 @@
-"""Run one unit in a process: find its study, plan its units again, and run the right one."""
+"""Run one unit in a process: find its study, plan its units once, and run the right one."""
 
 import functools
 import gc
@@ -9,21 +9,21 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import numpy
 import torch
 
 from triptych.lab.running.discovery import load_study
 from triptych.lab.running.items import Ended, WorkItem
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.workbench import WorkBench, derived_seed
 from triptych.studies.api.records import from_json
-from triptych.studies.api.study import AnyStudy, Scale, nan_fields
+from triptych.studies.api.study import Scale, Unit, nan_fields
 
 _ERROR_FRAMES, _ERROR_LINES = 4, 20
 
 
-def run_item(item: WorkItem, study: AnyStudy | None = None) -> Ended:
+def run_item(item: WorkItem, plan: Plan | None = None) -> Ended:
     """Run one unit to its end; whatever it raises becomes its error.
 
     Torch uses one thread, and the global generators start from the unit's seed, so that the rows
@@ -31,9 +31,9 @@ def run_item(item: WorkItem, study: AnyStudy | None = None) -> Ended:
     """
     started, core_started = time.perf_counter(), time.process_time()
     try:
+        plan = _plan(item.source, item.scale, item.settings) if plan is None else plan
         with _isolated(item.seed):
-            study = study or _study(item.source)
-            unit = _unit(study, Scale(item.scale), item.settings, item.key)
+            study, unit = plan.study, _unit(plan, item.key)
             bench = WorkBench(item.seed, item.device, Path(item.cache))
             rows, nan = [], dict[str, None]()
             for number, row in enumerate(study.run(unit, bench)):
@@ -55,20 +55,22 @@ def run_item(item: WorkItem, study: AnyStudy | None = None) -> Ended:
 
 
 @functools.cache
-def _study(source: str) -> AnyStudy:
-    return load_study(source)
+def _plan(source: str, scale: str, settings: str) -> Plan:
+    """The plan of a study: made once in a process, with generators that no unit sees."""
+    with _isolated(0):
+        study, at = load_study(source), Scale(scale)
+        kind = type(study.settings[at])
+        return Plan.under(study, at, from_json(kind, json.loads(settings)))
 
 
-def _unit(study: AnyStudy, scale: Scale, settings: str, key: str) -> Any:
+def _unit(plan: Plan, key: str) -> Unit:
     """The unit of this key among those that the study plans."""
-    kind = type(study.settings[scale])
-    for unit in study.units(from_json(kind, json.loads(settings))):
-        if study.key(unit) == key:
-            return unit
-    raise RuntimeError(
-        f"study {study.name} plans other units here than in the process that started this one: "
-        "its units must depend on the settings alone"
-    )
+    if key not in plan.by_key:
+        raise RuntimeError(
+            f"study {plan.study.name} plans other units here than in the process that started this "
+            "one: its units must depend on the settings alone"
+        )
+    return plan.by_key[key]
 
 
 @contextmanager

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from triptych.lab.running.items import Event, Started, WorkItem
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.worker import run_item
-from triptych.studies.api.study import AnyStudy
 
 
-def run_inline(items: Sequence[WorkItem], study: AnyStudy) -> Iterator[Event]:
+def run_inline(items: Sequence[WorkItem], plan: Plan) -> Iterator[Event]:
     """Run the units here, in order: for debugging, and for a study that no file holds."""
     for item in items:
         yield Started(item.key)
-        yield run_item(item, study)
+        yield run_item(item, plan)
