@@ -17,6 +17,7 @@ from rich.table import Table
 
 from benchmarks import guided, hmm, lab, network, sampling, text, translation
 from benchmarks.table import markdown, readable
+from triptych.core.files import write_json, write_text
 from triptych.lab.running.environment import environment
 
 HERE = Path(__file__).parent
@@ -58,10 +59,10 @@ def main() -> None:
         table.add_row(*readable(row))
     console.print(table)
     results = {"environment": environment(), "rows": rows}
-    (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n")
+    write_json(HERE / "results.json", results, indent=2)
     if update:
         page = README.read_text()
-        README.write_text(MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], page))
+        write_text(README, MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], page))
 
 
 def _name(row: dict[str, Any]) -> tuple[str, str]:

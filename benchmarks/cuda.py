@@ -7,12 +7,12 @@ step that silently fell back to the CPU would fail with a device error. Writes a
 import json
 import sys
 import time
-from pathlib import Path
 
 import torch
 
 from triptych.core.axioms import check_structure
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.files import write_text
 from triptych.core.randomness import TorchRng
 from triptych.lab.axioms.discovery import package_examples
 from triptych.models.cache import CachedDecoder
@@ -119,7 +119,7 @@ def main() -> None:
     text = json.dumps(report, indent=2)
     print(text)
     if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(text + "\n")
+        write_text(sys.argv[1], text + "\n")
 
 
 if __name__ == "__main__":

@@ -9,10 +9,10 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import torch
 
+from triptych.core.files import write_text
 from triptych.core.randomness import TorchRng
 from triptych.studies.brackets.shared.networks import (
     DATA_SEED,
@@ -95,7 +95,7 @@ def main() -> None:
     text = json.dumps(compare(device), indent=2)
     print(text)
     if len(sys.argv) > 2:
-        Path(sys.argv[2]).write_text(text + "\n")
+        write_text(sys.argv[2], text + "\n")
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from benchmarks.timing import Comparison, Seconds, measured, with_programs
 from triptych.core.decoders import PAD
+from triptych.core.files import write_json
 from triptych.core.protocols import Decoder, NetworkDecoder
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
@@ -348,7 +349,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         rows.append(row)
     if arguments.file:
-        arguments.file.write_text(json.dumps(rows, indent=2) + "\n")
+        write_json(arguments.file, rows, indent=2)
 
 
 if __name__ == "__main__":

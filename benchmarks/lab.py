@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.timing import seconds
+from triptych.core.files import write_text
 from triptych.lab.running.discovery import load_study
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
@@ -71,7 +72,7 @@ def two_workers() -> Row:
     turns = []
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "busy.py"
-        file.write_text(BUSY)
+        write_text(file, BUSY)
         study = load_study(file)
         for turn in range(3):
             pair = []

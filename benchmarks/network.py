@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 import torch
 
+from triptych.core.files import write_json
 from triptych.models.language_models import MaskedLM
 from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
@@ -180,7 +181,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         rows.append(row)
     if arguments.file:
-        arguments.file.write_text(json.dumps(rows, indent=2) + "\n")
+        write_json(arguments.file, rows, indent=2)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from typing import Any
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.files import write_json
 from triptych.core.streams import RowStreams
 from triptych.guidance.guide import Guided, guide
 from triptych.inference.guided import backtracking
@@ -422,7 +423,7 @@ def main() -> None:
         print(json.dumps(row), flush=True)
         rows.append(row)
     if arguments.file:
-        arguments.file.write_text(json.dumps(rows, indent=2) + "\n")
+        write_json(arguments.file, rows, indent=2)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from triptych.core.files import write_text
+
 PACKAGES = {
     "core": "Protocols, randomness, tables and axioms",
     "structures": "Structures: models whose law is known",
@@ -37,7 +39,7 @@ def write(docs: Path) -> None:
     for name, text in pages.items():
         path = folder / name
         if not path.exists() or path.read_text("utf-8") != text:
-            path.write_text(text, "utf-8")
+            write_text(path, text, durable=False)
 
 
 def unlisted(docs: Path) -> list[str]:

@@ -31,6 +31,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from triptych.core.files import replacing, write_bytes, write_text
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.short_attention import attend
 from triptych.studies.refinement.real_translation.pipeline import (
@@ -146,9 +147,8 @@ def keep(path: Path, net: EncoderDecoder) -> None:
     """The weights as float16 arrays, and the shape."""
     shape = {k: v for k, v in vars(net.shape).items() if k != "_"}
     arrays = {name: p.detach().cpu().half().numpy() for name, p in net.state_dict().items()}
-    temporary = path.with_name(f"new-{path.name}")
-    np.savez(temporary, shape=np.array(json.dumps(shape)), **arrays)
-    temporary.replace(path)
+    with replacing(path) as part, part.open("wb") as out:
+        np.savez(out, shape=np.array(json.dumps(shape)), **arrays)
 
 
 def kept(path: Path, device: str) -> EncoderDecoder:
@@ -401,7 +401,7 @@ def everything(options: argparse.Namespace) -> None:
     for process in timing:
         process.wait()
     collect(folder, options)
-    (folder / "DONE").write_text("done\n")
+    write_text(folder / "DONE", "done\n")
     log(f"DONE after {time.time() - began:.0f} s")
 
 
@@ -410,16 +410,16 @@ def collect(folder: Path, options: argparse.Namespace) -> None:
     back = folder / "back"
     back.mkdir(exist_ok=True)
     for path in folder.glob("*-*-[0-9].jsonl"):
-        shutil.copy(path, back / path.name)
+        write_bytes(back / path.name, path.read_bytes())
     lines = [path.read_text() for path in sorted(folder.glob("latency-*.jsonl"))]
-    (back / "latency.jsonl").write_text("".join(lines))
+    write_text(back / "latency.jsonl", "".join(lines))
     direction = options.directions.split(",")[0]
     first = f"{direction}-{options.first_seed}"
     paths = [folder / f"weights-{first}-{name}.pt.npz" for name in ("student", "padir")]
     if all(path.exists() for path in paths):
         data = b"".join(len(p.read_bytes()).to_bytes(8, "big") + p.read_bytes() for p in paths)
         for number, first in enumerate(range(0, len(data), PART)):
-            (back / f"weights-{direction}.part{number}").write_bytes(data[first : first + PART])
+            write_bytes(back / f"weights-{direction}.part{number}", data[first : first + PART])
 
 
 def split(options: argparse.Namespace) -> None:
@@ -430,8 +430,8 @@ def split(options: argparse.Namespace) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, pairs in found.items():
         for side, texts in (("en", [p.source for p in pairs]), ("de", [p.target for p in pairs])):
-            with gzip.open(folder / f"{name}.{side}.gz", "wt", encoding="utf-8") as out:
-                out.write("".join(f"{text}\n" for text in texts))
+            content = "".join(f"{text}\n" for text in texts).encode()
+            write_bytes(folder / f"{name}.{side}.gz", gzip.compress(content))
         log(name, len(pairs), "pairs of", len({pair.origin for pair in pairs}), "origins")
 
 
@@ -457,7 +457,8 @@ def prepare(options: argparse.Namespace) -> None:
         vocabulary.save(folder / f"vocabulary{'-' if name else ''}{name}.json")
         sides = {side: vocabulary.encode(text) for side, text in texts.items()}
         out = folder / "other.npz" if name else Path(options.out)
-        np.savez_compressed(out, **Pairs(vocabulary.size, sides).as_arrays())
+        with replacing(out) as part, part.open("wb") as opened:
+            np.savez_compressed(opened, **Pairs(vocabulary.size, sides).as_arrays())
         log(out, out.stat().st_size, "bytes", vocabulary.size, "pieces")
 
 

@@ -2,20 +2,27 @@
 
 A file is written next to its place, brought to the disk, and then renamed. So a kill, a crash, a
 power cut or a full disk never leaves half a file under its name. What is left of a writer that was
-killed has a name of its own (`.NAME.PID-WORD.part`); the next one who locks the folder removes it.
+killed has a name of its own (`.NAME.HOST.PID-WORD.part`); the next one who locks the folder removes
+it. Files that belong together are written one after the other, and the last one has the sums of
+those before it (`sum_of`), so that a kill between them is noticed.
 
 The one file that is written otherwise is a file of rows that grows by whole lines
 (`lab/generating/rows.py`), and SQLite writes the store.
 """
 
+import hashlib
 import json
 import os
+import re
 import secrets
+import shutil
+import socket
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from triptych.core.errors import UserError
 
@@ -24,6 +31,9 @@ if TYPE_CHECKING:
 
 LOCK = "run.lock"
 _PART = ".part"
+_ABANDONED_S = 24 * 3600.0
+"""A half-written file that nobody has touched for so long has no writer, on whatever machine."""
+_OTHER_FOLDER = "wait for it, or run into another folder (`--out FOLDER`)"
 _ADVICE = "make space there, or choose a place that you may write to"
 
 
@@ -47,11 +57,13 @@ def replacing(path: Path | str, *, durable: bool = True, advice: str = _ADVICE) 
         The end of the sentence of `NotWritten`: what the user can do.
     """
     place = Path(os.path.realpath(path))
-    part = place.with_name(f".{place.name[:100]}.{os.getpid()}-{secrets.token_hex(4)}{_PART}")
+    part = _part_of(place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         if place.is_dir():
             raise IsADirectoryError(None, "it is a folder")
+        if place.exists() and not place.is_file():
+            raise OSError(None, "it is a device or a pipe, and no file")
         os.close(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
         with suppress(OSError):  # there was no file, or its owner is another user
             part.chmod(stat.S_IMODE(place.stat().st_mode))
@@ -67,6 +79,33 @@ def replacing(path: Path | str, *, durable: bool = True, advice: str = _ADVICE) 
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing_folder(place: Path, *, advice: str = _ADVICE) -> Iterator[Path]:
+    """An empty folder to fill, which takes the place of another when the block ends without error.
+
+    What is in it is brought to the disk first. What writers that were killed have left is removed.
+    """
+    remove_parts(place.parent, place.name)
+    part = _part_of(place)
+    try:
+        part.mkdir(parents=True)
+        yield part
+        for path in part.rglob("*"):
+            _to_disk(path)
+        shutil.rmtree(place, ignore_errors=True)
+        part.rename(place)
+    except OSError as error:
+        raise _not_written(place, error.strerror or str(error), advice) from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def sum_of(path: Path) -> str:
+    """The sha256 of a file."""
+    with path.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def write_bytes(
@@ -102,35 +141,53 @@ def write_tensors(
 
 
 @contextmanager
-def lock_folder(folder: Path) -> Iterator[None]:
+def lock_folder(folder: Path, *, advice: str = _OTHER_FOLDER) -> Iterator[None]:
     """Hold the lock of a folder. The system releases it when this process ends, however it does.
 
     Whoever holds it removes what writers that were killed have left there.
-    """
-    import fcntl
 
+    advice
+        The end of the sentence of `FolderInUse`: what the user can do.
+    """
+    lock = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a+")
+        file = _locked(lock, folder, advice)
     except OSError as error:
-        raise _not_written(folder / LOCK, error.strerror or str(error), _ADVICE) from error
+        raise _not_written(lock, error.strerror or str(error), _ADVICE) from error
     with file:
+        with suppress(OSError):  # for the message of another process; the disk may be full
+            os.truncate(file.fileno(), 0)
+            os.write(file.fileno(), str(os.getpid()).encode())
+        remove_parts(folder)
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # still locked: whoever opened it before looks again
+                lock.unlink()
+
+
+def _locked(lock: Path, folder: Path, advice: str) -> IO[str]:
+    """The open file of a lock, locked: the one that has the name now."""
+    import fcntl
+
+    while True:
+        file = lock.open("a+")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
+            file.close()
             raise FolderInUse(
-                f"another run is using this folder (pid {holder}): {folder}; wait for it, or run "
-                "into another folder (`--out FOLDER`)"
+                f"another run is using this folder (pid {holder}): {folder}; {advice}"
             ) from None
         except OSError:  # some network disks have no locks
-            pass
-        with suppress(OSError):  # for the message above, in another process; the disk may be full
-            os.truncate(file.fileno(), 0)
-            os.write(file.fileno(), str(os.getpid()).encode())
-        remove_parts(folder)
-        yield
+            return file
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+                return file
+        file.close()  # its holder has removed it in the meantime
 
 
 def refuse_if_locked(folder: Path) -> None:
@@ -140,13 +197,38 @@ def refuse_if_locked(folder: Path) -> None:
             pass
 
 
-def remove_parts(folder: Path) -> None:
-    """Remove half-written files of processes that are gone."""
+def remove_parts(folder: Path, name: str | None = None) -> None:
+    """Remove what is half written and has no writer any more; of one file or folder, or of all.
+
+    Its process is gone, if it is one of this machine. Otherwise nobody has touched it for a day.
+    """
     for part in folder.glob(f".*{_PART}"):
-        writer = part.name.removesuffix(_PART).rpartition(".")[2].partition("-")[0]
-        if writer.isdecimal() and not _alive(int(writer)):
-            with suppress(OSError):
-                part.unlink(missing_ok=True)
+        found = _PART_NAME.fullmatch(part.name)
+        if found is None or (name is not None and found["name"] != _short(name)):
+            continue
+        with suppress(OSError):
+            ours = found["host"] == _host()
+            old = time.time() - part.stat().st_mtime > _ABANDONED_S
+            if old or (ours and not _alive(int(found["pid"]))):
+                shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+
+
+_PART_NAME = re.compile(r"\.(?P<name>.+)\.(?P<host>[^.]*)\.(?P<pid>\d+)-[0-9a-f]+\.part", re.DOTALL)
+
+
+def _part_of(place: Path) -> Path:
+    """Where to write what is to have this name; a file system takes names of 255 bytes."""
+    word = f"{os.getpid()}-{secrets.token_hex(4)}"
+    return place.with_name(f".{_short(place.name)}.{_host()}.{word}{_PART}")
+
+
+def _short(name: str) -> str:
+    return name.encode(errors="ignore")[:150].decode(errors="ignore")
+
+
+def _host() -> str:
+    """The name of this machine, as a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:40]
 
 
 def _alive(pid: int) -> bool:

@@ -6,7 +6,6 @@ sources encoded. `save_translator` and `load_translator` keep a network and its 
 folder.
 """
 
-import hashlib
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.files import write_json, write_tensors
+from triptych.core.files import sum_of, write_json, write_tensors
 from triptych.core.validation import UserError, as_device
 from triptych.models.encoder_decoder import DecoderCache, Encoded, EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
@@ -128,7 +127,7 @@ def save_translator(
     weights = {name: p.detach().cpu().contiguous() for name, p in net.state_dict().items()}
     write_tensors(folder / WEIGHTS, weights)
     vocabulary.save(folder / VOCABULARY)
-    sums = {name: _sum_of(folder / name) for name in (WEIGHTS, VOCABULARY)}
+    sums = {name: sum_of(folder / name) for name in (WEIGHTS, VOCABULARY)}
     write_json(folder / SHAPE, {"shape": asdict(net.shape), "about": about, "sums": sums})
 
 
@@ -154,7 +153,8 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
         raise UserError(f"the translator in {folder} cannot be read: {reason}") from error
-    other = [name for name, told in sums.items() if _sum_of(folder / name) != told]
+    parts = [name for name in (WEIGHTS, VOCABULARY) if name in sums]
+    other = [name for name in parts if sum_of(folder / name) != sums[name]]
     if other:
         raise UserError(
             f"the translator in {folder} is not whole: {' and '.join(other)} and {SHAPE} were "
@@ -167,8 +167,3 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
             f"{shape.vocab_size}; they belong to different translators"
         )
     return SavedTranslator(net.to(device).eval(), vocabulary, record.get("about", {}))
-
-
-def _sum_of(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()

@@ -1,12 +1,15 @@
 """A training run on disk: tensors as safetensors, the rest as JSON, replaced in one move.
 
 `state.json` is written last and names the file of tensors that it belongs to, so what it names is
-whole. One process at a time trains into a folder (`lock_folder`).
+whole. It has the sum of that file and one of its own content: what is damaged is never trained on.
+One process at a time trains into a folder (`lock_folder`).
 """
 
 import functools
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -15,20 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from triptych.core.errors import UserError
-from triptych.core.files import lock_folder, write_json, write_tensors
+from triptych.core.files import lock_folder, sum_of, write_json, write_tensors
 from triptych.core.randomness import TorchRng
 from triptych.training.step import Descent
 
 STATE = "state.json"
-_FIELDS = {
-    "step": int,
-    "tensors": str,
-    "recipe": dict,
-    "seed": int,
-    "optimiser_scalars": dict,
-    "losses": list,
-    "gaps": list,
-}
 
 
 class DamagedCheckpoint(UserError):
@@ -82,18 +76,21 @@ def save(
     name = f"step-{step}.safetensors"
     write_tensors(folder / name, tensors)
     record = {
+        **more,
         "step": step,
         "tensors": name,
+        "tensors_sum": sum_of(folder / name),
         "recipe": asdict(descent.recipe),
         "seed": rng.seed,
         "optimiser_scalars": scalars,
         "losses": descent.losses,
         "gaps": list(gaps),
     }
-    write_json(folder / STATE, {**more, **record}, indent=None)
+    write_json(folder / STATE, record | {"sum": _sum_of(record)}, indent=None)
     for old in folder.glob("step-*.safetensors"):
         if old.name != name:
-            old.unlink()
+            with suppress(OSError):  # it costs room alone
+                old.unlink()
 
 
 def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dict[str, Any]:
@@ -112,7 +109,7 @@ def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dic
             "use another folder or remove it"
         )
     device = next(net.parameters()).device
-    tensors = _tensors(folder, record["tensors"], device)
+    tensors = _tensors(folder / record["tensors"], record["tensors_sum"], device)
     weights = {name[4:]: value for name, value in tensors.items() if name.startswith("net.")}
     try:
         net.load_state_dict(weights)
@@ -144,27 +141,34 @@ def _record(folder: Path) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError) as error:
-        raise _damaged(path, str(error)) from error
-    if not isinstance(record, dict):
-        raise _damaged(path, "it is not a dictionary")
-    for name, kind in _FIELDS.items():
-        if not isinstance(record.get(name), kind):
-            raise _damaged(path, f"it has no {name}")
+        raise _unreadable(path, error) from error
+    told = record.pop("sum", None) if isinstance(record, dict) else None
+    if told is None:
+        raise _damaged(path, "it has no checksum")
+    if told != _sum_of(record):
+        raise _damaged(path, "its checksum is wrong")
     return record
 
 
-def _tensors(folder: Path, name: str, device: torch.device) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
+def _tensors(path: Path, told: str, device: torch.device) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    path = folder / name
     try:
-        tensors = load_file(path, device=str(device))
-    except (OSError, SafetensorError) as error:
-        raise _damaged(path, str(error)) from error
-    if "rng" not in tensors:
-        raise _damaged(path, "it has no state of the generator")
-    return tensors
+        if sum_of(path) != told:
+            raise _damaged(path, "its checksum is wrong")
+        return load_file(path, device=str(device))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _sum_of(record: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record).encode()).hexdigest()
+
+
+def _unreadable(path: Path, error: OSError | ValueError) -> UserError:
+    if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
+        return UserError(f"{path} cannot be read ({error.strerror}): mend that, and run it again")
+    return _damaged(path, "there is no such file" if isinstance(error, OSError) else str(error))
 
 
 def _damaged(path: Path, reason: str) -> DamagedCheckpoint:

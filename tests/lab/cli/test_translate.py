@@ -5,15 +5,22 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import torch
+from tests.support.kills import kills
 from typer.testing import CliRunner
 
+from triptych.core.errors import UserError
 from triptych.core.files import lock_folder
 from triptych.lab.cli.app import app
+from triptych.models.translators import load_translator
 from triptych.models.vocabulary import Vocabulary
+from triptych.studies.refinement.shared import teaching
+from triptych.studies.refinement.shared.teaching import Lesson, teach
+from triptych.training.translation import fit_translator
 
 pytest.importorskip("tokenizers")
 
@@ -76,6 +83,48 @@ def test_two_trainings_do_not_share_a_folder(translators, pairs) -> None:
     with lock_folder(translators["teacher"]):
         done = call("teach", *sides, "--decoder", "causal", "--out", translators["teacher"])
     assert "another run is using this folder" in sentence(done)
+
+
+def test_a_kill_at_any_moment_of_teach_loses_no_training(pairs, tmp_path, monkeypatch) -> None:
+    """Also of a finished one that runs again. In between a folder holds one translator or none."""
+
+    def train(*given, **options):
+        return fit_translator(*given, **options | {"checkpoint_every": 2})
+
+    monkeypatch.setattr(teaching, "fit_translator", train)
+    lesson = Lesson(causal=True, steps=4, vocabulary=60, width=16, layers=1, length=12)
+    texts = [(pairs / f"train.{side}").read_text().splitlines() for side in ("en", "de")]
+
+    def taught(out: Path) -> bytes:
+        teach(*texts, out, lesson)
+        return (out / "weights.safetensors").read_bytes()
+
+    whole, finished = taught(tmp_path / "whole"), tmp_path / "whole"
+    assert {path.name for path in finished.iterdir()} == {
+        "weights.safetensors",
+        "vocabulary.json",
+        "shape.json",
+        "training",
+    }
+    for moment in kills(lambda moment: taught(tmp_path / str(moment))):
+        out = tmp_path / str(moment)
+        with suppress(UserError):  # there is none yet
+            load_translator(out)
+        assert taught(out) == whole, moment
+        load_translator(out)
+    for moment in kills(lambda _: taught(finished)):
+        load_translator(finished)
+        assert taught(finished) == whole, moment
+
+
+def test_what_a_training_was_begun_with_may_be_damaged(translators, pairs, tmp_path) -> None:
+    out = tmp_path / "copied"
+    shutil.copytree(translators["teacher"], out)
+    (out / "training" / "begun.json").write_text("[1]")
+    sides = ["--data", pairs, "--source", "en", "--target", "de", *SMALL]
+    said = sentence(call("teach", *sides, "--decoder", "causal", "--out", out))
+    assert "begun.json" in said
+    assert "choose another --out" in said
 
 
 @pytest.mark.parametrize("file", ["weights.safetensors", "vocabulary.json"])

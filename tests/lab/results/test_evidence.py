@@ -466,9 +466,7 @@ def test_evidence_of_other_settings_alone_is_judged_under_its_own_plan(shown, tm
     ],
     ids=["all", "none", "no code at all", "some"],
 )
-def test_rows_without_a_commit_are_told_next_to_their_day(
-    file, shown, tmp_path, commits, sentence
-):
+def test_rows_without_a_commit_are_told_next_to_their_day(file, shown, tmp_path, commits, sentence):
     def change(content):
         for unit, commit in zip(content["units"], commits, strict=True):
             code = unit["code"] | {"commit": commit, "clean": True} if commit is not None else None

@@ -1,6 +1,7 @@
 """What a unit is given: randomness of its own, and tensors that are made once."""
 
 import json
+import socket
 
 import pytest
 import torch
@@ -72,7 +73,7 @@ def test_a_damaged_cache_is_made_again(tmp_path, capfd, spoil):
     file.write_bytes(
         {"cut": content[:-9], "flipped": flipped, "garbage": b"x" * 99, "empty": b""}[spoil]
     )
-    (tmp_path / "cache" / f".{file.name}.{2**22 - 1}-abc.part").write_bytes(
+    (tmp_path / "cache" / f".{file.name}.{socket.gethostname()}.{2**22 - 1}-abc.part").write_bytes(
         b"left by a killed process"
     )
     assert torch.equal(bench(tmp_path).tensors({"a": 1}, make)["weight"], torch.arange(100.0))

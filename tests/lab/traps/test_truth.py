@@ -144,8 +144,11 @@ def test_pairs_of_trained_heads(monkeypatch):
 def test_a_folder_that_is_no_trap_gets_a_sentence(folder, tmp_path):
     with pytest.raises(UserError, match="there is no trap in .*triptych trap make"):
         read_trap(tmp_path)
-    (tmp_path / WEIGHTS).write_bytes(b"no weights")
+    (tmp_path / WEIGHTS).write_bytes(b"no weights")  # as those of another trap
     (tmp_path / RECORD).write_text((folder / RECORD).read_text())
+    with pytest.raises(UserError, match="is not whole: .* make it again"):
+        read_trap(tmp_path)
+    (tmp_path / RECORD).write_text("[]")
     with pytest.raises(UserError, match="cannot be read: make it again"):
         read_trap(tmp_path)
     (tmp_path / WEIGHTS).write_bytes((folder / WEIGHTS).read_bytes())

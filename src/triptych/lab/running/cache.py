@@ -45,7 +45,8 @@ class TensorCache:
             cached = _read(file, warn=True)
             if cached is not None:
                 return cached
-            remove_parts(self._folder)
+            for written in (file, file.with_suffix(".json")):
+                remove_parts(self._folder, written.name)
             made = {title: _storable(title, tensor) for title, tensor in make().items()}
             try:
                 write_text(file.with_suffix(".json"), text)

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from triptych.core.files import write_json, write_tensors
+from triptych.core.files import sum_of, write_json, write_tensors
 from triptych.core.validation import UserError
 from triptych.lab.traps.truth import (
     TEST_SEED,
@@ -98,7 +98,7 @@ class Examiner:
 
 
 def write_trap(trap: Trap, folder: Path) -> None:
-    """networks.safetensors and trap.json in a folder."""
+    """networks.safetensors in a folder, and then trap.json with its sum."""
     tensors: dict[str, Tensor] = {}
     record: list[dict[str, Any]] = []
     for number, pair in enumerate(trap.pairs):
@@ -116,8 +116,8 @@ def write_trap(trap: Trap, folder: Path) -> None:
                 }
             )
         record.append({"kind": pair.kind, "apart": pair.apart, "members": members})
-    whole = {"format": FORMAT, "seed": trap.seed, "pairs": record}
     write_tensors(folder / WEIGHTS, tensors)
+    whole = {"format": FORMAT, "seed": trap.seed, "sum": sum_of(folder / WEIGHTS), "pairs": record}
     write_json(folder / RECORD, whole)
 
 
@@ -137,10 +137,15 @@ def read_trap(folder: Path) -> Trap:
                 f"the trap in {str(folder)!r} has format {whole['format']}; this version reads "
                 f"format {FORMAT}: make it again"
             )
+        if whole.get("sum", "") not in ("", sum_of(folder / WEIGHTS)):
+            raise UserError(
+                f"the trap in {str(folder)!r} is not whole: {WEIGHTS} and {RECORD} were written at "
+                "different times, or are damaged: make it again with `triptych trap make`"
+            )
         networks = _networks(load_file(folder / WEIGHTS))
         pairs = [_pair(entry, networks) for entry in whole["pairs"]]
         return Trap(int(whole["seed"]), pairs)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as error:
         if isinstance(error, UserError):
             raise
         raise UserError(

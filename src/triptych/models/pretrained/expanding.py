@@ -6,9 +6,9 @@ and the tokenizer as transformers saves it. It takes more than twice the disk sp
 seconds, and gives the same model as the .gguf file loaded with dtype="bfloat16".
 """
 
-import shutil
 from pathlib import Path
 
+from triptych.core.files import replacing_folder
 from triptych.core.validation import UserError
 from triptych.models.pretrained import fetching
 from triptych.models.pretrained.causal_loading import load_causal
@@ -37,19 +37,22 @@ def expand(name: str) -> Path:
     file = fetching.cached(name)
     if file is None:
         raise UserError(f"{name} is not here yet: run `triptych fetch {name}` first")
+    from safetensors import SafetensorError
+
     model, tokenizer = load_causal(
         file, dtype="bfloat16", gguf_file=None, local_files_only=True, revision=None
     )
     place = _place(name)
-    partial = place.with_name(place.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of a run that was stopped
     model.hf_quantizer = None  # nothing is quantised any more
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config
-    model.save_pretrained(partial)
-    tokenizer.save_pretrained(partial)
-    shutil.rmtree(place, ignore_errors=True)
-    partial.rename(place)
+    advice = "set TRIPTYCH_CACHE to a folder with more room, that you may write to"
+    with replacing_folder(place, advice=advice) as part:
+        try:
+            model.save_pretrained(part)
+        except SafetensorError as error:  # a full disk, for one
+            raise OSError(str(error)) from error
+        tokenizer.save_pretrained(part)
     return place
 
 

@@ -30,6 +30,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from triptych.core.files import lock_folder, sum_of
 from triptych.core.validation import UserError
 from triptych.models.pretrained.catalogue import CATALOGUE, DATA, Entry, File, Piece
 
@@ -95,8 +96,13 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
         if wrong is None:
             return place
         tell(f"{wrong} has a wrong sum; it is deleted and fetched again", 0.0)
+    partial = place.parent / _PARTIAL / entry.name
     with _said_in_a_sentence(entry):
-        partial = place.parent / _PARTIAL / entry.name
+        partial.mkdir(parents=True, exist_ok=True)
+    advice = f"wait until it has fetched {name}"
+    with _said_in_a_sentence(entry), lock_folder(partial, advice=advice):
+        if cached(name) is not None:  # another process has just brought it
+            return place
         whole = partial / "whole"
         shutil.rmtree(whole, ignore_errors=True)  # of a run that was stopped
         whole.mkdir(parents=True)
@@ -126,7 +132,7 @@ def _wrong_file(entry: Entry, place: Path, tell: Progress) -> str | None:
     for file in entry.files:
         path = place if place.is_file() else place / file.path
         tell(f"comparing the sum of {file.path}", 0.0)
-        if _sum_of(path) != file.sha256:
+        if sum_of(path) != file.sha256:
             path.unlink()
             return file.path
     return None
@@ -158,7 +164,7 @@ def _from_web(entry: Entry, whole: Path, tell: Progress) -> None:
     place = _place(entry)
     for file in entry.files:
         own = place / file.path
-        if own.is_file() and _sum_of(own) == file.sha256:
+        if own.is_file() and sum_of(own) == file.sha256:
             shutil.copy(own, whole / file.path)
             continue
         url = f"{entry.web}/{file.path}"
@@ -316,11 +322,6 @@ def _write(
 def _to_disk(out: IO[bytes]) -> None:
     out.flush()
     os.fsync(out.fileno())
-
-
-def _sum_of(path: Path) -> str:
-    with path.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def _check_space(entry: Entry, folder: Path) -> None:

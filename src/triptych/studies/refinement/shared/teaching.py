@@ -175,8 +175,8 @@ def _go_on(training: Path, begun: dict[str, object], given: Vocabulary | None) -
     """The vocabulary of a training that was begun; refused, if it was begun with something else."""
     advice = f"choose another --out, or delete {training} to begin anew"
     try:
-        old = json.loads((training / BEGUN).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+        old = dict(json.loads((training / BEGUN).read_text("utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise UserError(
             f"{training} does not say what its training was begun with ({BEGUN}); {advice}"
         ) from error
