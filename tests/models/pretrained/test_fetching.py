@@ -13,6 +13,7 @@ import zipfile
 
 import pytest
 
+from triptych.core.files import FolderInUse, lock_folder
 from triptych.core.validation import UserError
 from triptych.models.pretrained import fetching
 from triptych.models.pretrained.catalogue import CATALOGUE, DATA, Entry, File, Piece
@@ -153,6 +154,15 @@ def test_a_file_with_a_wrong_sum_is_fetched_again(index):
     fetching.fetch("one", lambda what, share: told.append(what))
     assert place.read_bytes() == WEIGHTS
     assert "one.gguf has a wrong sum; it is deleted and fetched again" in told
+
+
+def test_two_do_not_fetch_one_thing_at_once(index, tmp_path):
+    with (
+        lock_folder(tmp_path / "cache" / ".partial" / "one"),
+        pytest.raises(FolderInUse, match="wait until it has fetched one"),
+    ):
+        fetching.fetch("one")
+    assert fetching.fetch("one").is_file()
 
 
 def test_a_download_with_a_wrong_sum_is_deleted_and_said(index, tmp_path):
