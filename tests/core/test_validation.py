@@ -155,10 +155,40 @@ def test_flags_texts_and_devices():
     assert as_text("name", "a") == "a"
     refuses("name is 3; it must be a string", as_text, "name", 3)
     assert as_device("cpu") == as_device(torch.device("cpu")) == torch.device("cpu")
-    refuses("device is 'a'; it must be a device", as_device, "a")
     refuses("device is 1; it must be a device", as_device, 1)
-    if not torch.cuda.is_available():
-        refuses("device is 'cuda', and this machine has no GPU", as_device, "cuda")
+
+
+ODD_DEVICES = ["a", "", "CPU", " cpu", "cpu\n", "cpu:0", "cpu:3", "mps", "xpu", "vulkan", "meta"]
+ODD_DEVICES += ["tpu9", "cuda:", "cuda:-1", "cuda:01"]
+ODD_DEVICES += ["cuda: 1", "cuda:+1", "cuda:1.0", "cuda:\u0661", "cuda:0:0", "cuda:99999999999"]
+ODD_DEVICES += ["cuda:128", "cuda:255", "cuda:256"]  # torch reads 256 as 0
+
+
+@pytest.mark.parametrize("odd", [*ODD_DEVICES, 1, torch.device("meta"), torch.device("cpu", 1)])
+@pytest.mark.parametrize("here", [True, False])
+def test_odd_devices(two_gpus, odd, here):
+    with pytest.raises(UserError, match="device is .*; it must be a device"):
+        as_device(odd, here=here)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+def test_devices_of_a_machine_with_gpus(two_gpus):
+    for device in ("cpu", "cuda", "cuda:0", "cuda:1", torch.device("cuda", 1)):
+        assert as_device(device) == torch.device(device)
+    for device in ("cuda:2", "cuda:9", torch.device("cuda", 2)):
+        refuses("this machine has 2 GPUs: the last one is 'cuda:1'", as_device, device)
+
+
+def test_devices_of_a_machine_without_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for device in ("cuda", "cuda:0", "cuda:9"):
+        refuses("and this machine has no GPU", as_device, device)
+        assert as_device(device, here=False) == torch.device(device)
 
 
 def test_what_an_object_must_have():

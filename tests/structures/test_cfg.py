@@ -22,6 +22,22 @@ def test_worked_value():
     assert cfg.log_prob(torch.tensor([[0, 1]])).exp().item() == pytest.approx(16 / 19)
 
 
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"S": {"A": 1.0}, "A": {"a": 1.0}},
+        {"S": {"a": 0.5, "S": 0.5}},
+        {"S": {"A B": 1.0}, "A": {"a": 1.0}, "B": {"b": 1.0}},  # a pair that is no tuple
+        {"": {"": 1.0}},
+        {"A B": {"A B": 1.0}},
+    ],
+)
+def test_a_word_is_no_symbol(rules):
+    with pytest.raises(UserError, match=r"a string is a word.* as a tuple, such as \('"):
+        CFG.from_rules(rules, 2)
+    assert CFG.from_rules({"S": {"A b": 0.5, " ": 0.25, "": 0.25}, "A": {"a": 1.0}}, 1).words == 4
+
+
 def test_trees_are_counted():
     """aaa has two trees, aaaa five: inside(aⁿ) = Catalan(n-1) (¼)^(n-1) (¾)ⁿ."""
     inside = CFG.from_rules(CATALAN, length=5).log_inside(torch.zeros((1, 5, 1)).double()).exp()

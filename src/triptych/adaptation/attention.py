@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.validation import UserError, check_shape
+from triptych.core.validation import UserError, as_device, check_shape
 
 TIE = 1e-9  # scores closer than this to the maximum share it
 
@@ -73,7 +73,7 @@ class AttentionHead(nn.Module):
         dtype: torch.dtype = torch.float32,
     ) -> "AttentionHead":
         """A soft head to be trained; at first no position is preferred (β = 0)."""
-        generator = torch.Generator().manual_seed(seed)
+        generator, device = torch.Generator().manual_seed(seed), as_device(device)
 
         def drawn(*shape: int, scale: float) -> Tensor:
             return (torch.randn(*shape, generator=generator) * scale).to(device, dtype)

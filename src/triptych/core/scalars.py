@@ -6,6 +6,7 @@ entrance to use: it has these and the ones for tensors and tokens.
 
 import math
 import numbers
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, SupportsFloat, SupportsIndex, cast
 
@@ -22,6 +23,7 @@ EndToken = int | tuple[int, ...]  # the same after the check
 
 MAX_SIZE = 2**31 - 1  # of one dimension of a tensor that we make
 _MAX_SEED = 2**63 - 1
+_DEVICE = re.compile("cpu|cuda(:(0|[1-9][0-9]?))?")  # torch itself reads 'cuda:256' as 'cuda:0'
 
 
 def as_count(
@@ -130,17 +132,29 @@ def as_text(name: str, value: str) -> str:
     return value
 
 
-def as_device(value: torch.device | str, *, name: str = "device") -> torch.device:
-    """A device of this machine: "cpu", "cuda", "cuda:1"."""
-    if not isinstance(value, torch.device | str):
-        raise UserError(f"{name} is {shown(value)}; it must be a device such as 'cpu' or 'cuda'")
-    try:
-        device = torch.device(value)
-    except RuntimeError:
-        raise UserError(f"{name} is {value!r}; it must be a device, 'cpu' or 'cuda'") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"{name} is {str(device)!r}, and this machine has no GPU: pass 'cpu'")
-    return device
+def as_device(
+    value: torch.device | str, *, name: str = "device", here: bool = True
+) -> torch.device:
+    """A device that we compute on: "cpu", "cuda" or "cuda:1".
+
+    here
+        It is one of this machine. Without it the work is for other machines, whose GPUs are not
+        known, and the kind of device alone is checked.
+    """
+    given = str(value) if isinstance(value, torch.device) else value
+    if not isinstance(given, str) or not _DEVICE.fullmatch(given):
+        raise UserError(f"{name} is {shown(given)}; it must be a device: 'cpu', 'cuda' or 'cuda:1'")
+    kind, _, number = given.partition(":")
+    if kind == "cuda" and here:
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if gpus == 0:
+            raise UserError(f"{name} is {given!r}, and this machine has no GPU: pass 'cpu'")
+        if int(number or 0) >= gpus:
+            raise UserError(
+                f"{name} is {given!r}, and this machine has {gpus} GPU{'s' * (gpus > 1)}: "
+                f"the last one is 'cuda:{gpus - 1}'"
+            )
+    return torch.device(given)
 
 
 def check_can(name: str, value: object, *needs: str) -> None:

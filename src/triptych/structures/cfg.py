@@ -119,7 +119,8 @@ class CFG:
     ) -> "CFG":
         """`{"S": {("S", "S"): 0.25, "a": 0.75}}`: pairs are symbols, strings are words.
 
-        The first symbol is the start; words are numbered in order of appearance.
+        The first symbol is the start; words are numbered in order of appearance. No word has the
+        name of a symbol.
         """
         check_can("rules", rules, "items")
         for symbol, body in rules.items():
@@ -137,6 +138,13 @@ class CFG:
             for right, value in body.items():
                 probability = as_number(f"rules[{symbol!r}][{right!r}]", value)
                 if isinstance(right, str):
+                    parts = [right] if right in rules else right.split()
+                    if parts and set(parts) <= set(names):
+                        raise UserError(
+                            f"rule {symbol} → {right}: a string is a word, and {right!r} names "
+                            "what is a symbol; write a pair of symbols as a tuple, such as "
+                            f"{(parts[0], parts[-1])}, or give the word another name"
+                        )
                     terminal[names.index(symbol), words.index(right)] = probability
                     continue
                 pair = isinstance(right, tuple) and len(right) == 2 and set(right) <= set(names)

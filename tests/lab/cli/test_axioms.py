@@ -98,11 +98,8 @@ def test_one_example_that_cannot_be_checked_does_not_hide_the_others(tmp_path):
     assert [row["error"] for row in rows[:2]] == [None, None]
 
 
-def test_a_gpu_that_is_not_there():
-    import torch
-
-    if torch.cuda.is_available():
-        pytest.skip("there is a GPU here")
-    result = run("axioms", "--device", "cuda")
+@pytest.mark.parametrize("device", ["cuda:99", "mps", "meta", "cpu:3"])
+def test_a_device_that_is_not_there(device):
+    result = run("axioms", "--device", device)
     assert result.exit_code == 2
-    assert "sees no GPU" in result.stderr
+    assert f"--device is '{device}'" in result.stderr

@@ -60,6 +60,19 @@ def test_it_plans_runs_and_goes_on(tmp_path):
     assert "6 of 6 units, 100%" in nothing.stdout
 
 
+@pytest.mark.usefixtures("_toy_alone")
+def test_its_device_is_checked_before_a_unit_runs(tmp_path):
+    """A GPU that is not there does not matter to studies that run on the cores."""
+    odd = run("paper", "--minutes", "1", "--device", "mps", "--out", str(tmp_path))
+    assert odd.exit_code == 2
+    assert "--device is 'mps'" in odd.stderr
+    assert not list(tmp_path.iterdir())
+    without = ["--minutes", "0.5", "--device", "cuda:99", "--workers", "0", "--out", str(tmp_path)]
+    assert "Traceback" not in run("paper", *without).output
+    with Store.read(tmp_path) as store:
+        assert {unit.device for unit in store.units("toy", Scale.PAPER)} == {"cpu", None}
+
+
 def test_no_time_is_a_sentence(tmp_path):
     done = run("paper", "--minutes", "0", "--plan", "--out", str(tmp_path))
     assert done.exit_code == 2

@@ -85,6 +85,9 @@ def test_run_judge_and_report(tmp_path):
         (["run", "exact_heads", "--set", "vocab=x"], "vocab is 'x'; it must be int"),
         (["run", "no_such_file.py"], "no_such_file.py"),
         (["run", "exact_heads", "--device", "cuda:9"], "cuda:9"),
+        (["run", "exact_heads", "--device", "mps"], "mps"),
+        (["run", "exact_heads", "--device", "xpu", "--engine", "ray"], "xpu"),
+        (["reproduce", "--device", "meta"], "meta"),
     ],
 )
 def test_mistakes_before_a_run_are_one_sentence(arguments, sentence, tmp_path):

@@ -237,6 +237,8 @@ def test_progress_lines_and_bar(monkeypatch):
         (Spread(workers=2), "the engine inline has one"),
         (Spread(ray_address="auto"), "--ray-address is for --engine ray"),
         (Spread(device="tpu9"), "--device"),
+        (Spread(device="meta"), "--device"),
+        (Spread("ray", device="mps"), "--device"),
     ],
 )
 def test_how_it_is_spread_is_checked(tmp_path, settings, spread, sentence):

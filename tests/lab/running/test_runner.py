@@ -1,6 +1,7 @@
 """A run does what is missing, and its rows do not depend on how it was run."""
 
 import json
+from dataclasses import dataclass, replace
 
 import numpy
 import pytest
@@ -8,11 +9,14 @@ import torch
 from tests.support import toy_studies
 
 from triptych.core.files import FolderInUse
+from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.lab.running.plan import Plan
+from triptych.lab.running.environment import environment
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
+from triptych.lab.running.workbench import WorkBench
 from triptych.studies.api.study import Scale
 
 SMOKE = Scale.SMOKE
@@ -82,9 +86,55 @@ def test_what_cannot_work_is_refused_at_once(store):
     refused("leaves no time", limit_s=0.0)
     refused("needs worker processes", limit_s=1.0, workers=0)
     refused("pip install no_such_module", study=toy_studies.NEEDY)
-    if not torch.cuda.is_available():
-        refused("torch sees no GPU", device="cuda")
+    for device in ("mps", "meta", "cpu:3", "cuda:-1", "cuda:99"):
+        refused(f"device is '{device}'", device=device)
+    refused("device is 'mps'", device="mps", engine="ray", workers=1)
     assert store.studies() == []
+
+
+@dataclass(frozen=True)
+class Where:
+    device: str
+
+
+def on_its_device(unit, bench):
+    """A unit that computes on its device where its number is even, and else on the CPU alone."""
+    yield Where(bench.device if unit.number % 2 == 0 else "cpu")
+
+
+def test_the_device_of_a_unit_is_where_it_computed(store, monkeypatch):
+    """A machine with two GPUs, as torch would describe it."""
+    for name, answer in {"is_available": True, "device_count": 2, "current_device": 0}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"GPU {i}")
+    study = replace(toy_studies.STUDY, run=on_its_device, rows=(Where,))
+
+    def run_on(device):
+        run_study(study, SMOKE, store=store, workers=0, device=device, old_rows="keep")
+        units = store.units(study.name, SMOKE)
+        store.reset(units)
+        return [unit.rows[0]["device"] for unit in units][:2], [unit.device for unit in units][:2]
+
+    assert run_on("cuda") == (["cuda", "cpu"], ["cpu", "cpu"]), "nothing was put on the GPU"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert run_on("cuda") == (["cuda", "cpu"], ["cuda:0", "cpu"])
+    assert run_on("cuda:1") == (["cuda:1", "cpu"], ["cuda:1", "cpu"])
+    assert run_on("cpu") == (["cpu", "cpu"], ["cpu", "cpu"])
+
+
+@pytest.mark.parametrize("use", [lambda bench: bench.rng("a"), lambda bench: bench.device])
+def test_a_bench_knows_whether_its_device_was_used(tmp_path, monkeypatch, use):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr("triptych.lab.running.workbench.TorchRng", lambda *_: TorchRng(0))
+    bench = WorkBench(0, "cuda:1", tmp_path)
+    assert bench.used_device == "cpu"
+    use(bench)
+    assert bench.used_device == "cuda:1"
+
+
+def test_the_version_of_torch_says_its_build(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.11.0+cu130")
+    assert environment()["torch"] == "2.11.0+cu130"
 
 
 def test_two_runs_in_one_folder(store):

@@ -3,7 +3,9 @@
 import errno
 import json
 import math
+import random
 import sqlite3
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from triptych.core.validation import UserError
 from triptych.lab.running.database import SCHEMA, StoreError
 from triptych.lab.running.fingerprint import Code
 from triptych.lab.running.plan import PlannedUnit
+from triptych.lab.running.seals import read_code, seal_of_rows
 from triptych.lab.running.store import FILE, Store
 from triptych.studies.api.study import Scale, unit_key
 
@@ -158,11 +161,141 @@ def test_rows_that_were_changed_or_lost_are_made_again(store):
     assert statuses(store) == ["done", "failed", "done"]
 
 
-def test_stored_text_that_is_no_json_is_named(store):
+CHANGES = {  # of what is stored of a unit with its rows
+    "parameters": '{"number": 8}',
+    "seed": 8,
+    "settings": '{"seeds": 2, "units": 6, "sleep_s": 0.0, "sizes": [2]}',
+    "revision": 2,
+    "seconds": 1.25,
+    "error": "none",
+    "device": "cuda:0",
+    "versions": '{"torch": "3"}',
+    "code": json.dumps(CODE._replace(library="l2")._asdict()),
+    "started_at": "2020-01-01T00:00:00+00:00",
+    "finished_at": "2030-01-01T00:00:00+00:00",
+    "checksum": "0123456789abcdef",
+}
+
+
+@pytest.mark.parametrize("column", CHANGES)
+def test_a_unit_that_was_changed_is_made_again(store, column):
+    """Any column of a finished unit; the plan knows what the unit was."""
+    for unit in plan(store)[:2]:
+        run(store, unit)
+    store._db.execute(f"UPDATE units SET {column} = ?", (CHANGES[column],))
+    assert statuses(store) == ["failed", "failed", "pending"]
+    for unit in store.units(STUDY, SCALE)[:2]:
+        assert "changed or lost" in unit.error
+        assert unit.rows == []
+    for unit in plan(store):
+        run(store, unit)
+    again = store.units(STUDY, SCALE)
+    assert [unit.parameters["number"] for unit in again] == [0, 1, 2]
+    assert {(unit.seed, unit.revision, unit.code) for unit in again} == {(7, 1, CODE)}
+    assert again[0].settings == again[2].settings
+    assert statuses(store) == ["done"] * 3
+
+
+@pytest.mark.parametrize("column", ["parameters", "settings", "versions", "code"])
+@pytest.mark.parametrize("text", ['{"a": 1', "[]", b"\xff{}"])
+def test_text_that_is_no_json_is_made_again(store, column, text):
+    """Of a unit in any state, and nothing else of the store is lost."""
+    first, _, third = plan(store)
+    for unit in (first, third):
+        run(store, unit)
+    store._db.execute(f"UPDATE units SET {column} = ? WHERE key != ?", (text, third.key))
+    assert statuses(store) == ["failed", "failed", "done"]
+    for unit in plan(store)[:2]:
+        run(store, unit)
+    assert statuses(store) == ["done"] * 3
+    assert store.rows(STUDY, SCALE) == ROWS * 3
+
+
+@pytest.mark.parametrize("texts", ["[]", "3", "null", '{"fingerprinu": "f1", "library": "l1"}'])
+def test_code_that_is_none_is_damage(store, texts):
+    """In a store with checksums of rows alone, too."""
+    first, second, _ = plan(store)
+    run(store, first)
+    store.start(second, "cpu", {}, CODE)
+    store.fail(second, "it broke", 0.5)
+    old = seal_of_rows(json.dumps(row) for row in ROWS)
+    store._db.execute("UPDATE units SET code = ?, checksum = ?", (texts, old))
+    assert statuses(store) == ["failed"] * 3
     run(store, plan(store)[0])
-    store._db.execute("UPDATE units SET settings = 'nonsense'")
-    with pytest.raises(StoreError, match=r"results.sqlite is damaged \(the settings of a unit of"):
-        store.units(STUDY, SCALE)
+    assert statuses(store) == ["done", "failed", "failed"]
+
+
+def test_code_of_another_version():
+    """A field that is missing has its default, and one of a newer version is left out."""
+    facts = CODE._asdict()
+    assert read_code(facts) == CODE
+    assert read_code(facts | {"compiler": "gcc"}) == CODE
+    assert read_code({"fingerprint": "f1", "library": "l1"}) == Code("f1", "l1")
+    assert read_code({}) is read_code(None) is None
+    for wrong in ({"fingerprint": "f1"}, facts | {"clean": 1}, facts | {"library": None}):
+        with pytest.raises(ValueError, match=r"library|clean"):
+            read_code(wrong)
+
+
+def older(folder):
+    """Make of a store one as older versions wrote it: checksums of the rows alone."""
+    with sqlite3.connect(folder / FILE) as file:
+        for (key,) in file.execute("SELECT key FROM units WHERE status = 'done'").fetchall():
+            rows = file.execute("SELECT row FROM rows WHERE key = ? ORDER BY number", (key,))
+            checksum = seal_of_rows(text for (text,) in rows)
+            file.execute("UPDATE units SET checksum = ? WHERE key = ?", (checksum, key))
+        file.execute("PRAGMA user_version = 2")
+    file.close()
+
+
+def test_an_older_store_is_read_and_gets_checksums_of_whole_units(tmp_path):
+    with Store.open(tmp_path) as store:
+        for unit in plan(store)[:2]:
+            run(store, unit)
+        before = store.units(STUDY, SCALE)
+    older(tmp_path)
+    with sqlite3.connect(tmp_path / FILE) as file:  # damage that the older checksum knows
+        file.execute("UPDATE rows SET row = '{}' WHERE key = ? AND number = 0", (before[1].key,))
+    file.close()
+    kept = (tmp_path / FILE).read_bytes()
+    with Store.read(tmp_path) as store:
+        assert store.units(STUDY, SCALE)[0] == before[0]
+        assert statuses(store) == ["done", "failed", "pending"]
+    assert (tmp_path / FILE).read_bytes() == kept
+    for _ in range(2):
+        with Store.open(tmp_path) as store:
+            assert store.units(STUDY, SCALE)[0] == before[0]
+            assert statuses(store) == ["done", "failed", "pending"]
+            assert store._db.execute("PRAGMA user_version").fetchone() == (SCHEMA,)
+            store._db.execute("UPDATE units SET seed = 8")
+            assert statuses(store)[:2] == ["failed", "failed"]
+            store._db.execute("UPDATE units SET seed = 7")
+
+
+def test_a_flip_anywhere_is_never_taken_for_a_result(tmp_path):
+    """One bit of the file: a sentence, or units that are right or not done."""
+    with Store.open(tmp_path / "a") as store:
+        for unit in plan(store):
+            run(store, unit)
+        right = {unit.key: unit for unit in store.units(STUDY, SCALE)}
+    content, seen = (tmp_path / "a" / FILE).read_bytes(), Counter()
+    (tmp_path / "b").mkdir()
+    chances = random.Random(0)
+    for place in chances.sample(range(len(content)), 400):
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << chances.randrange(8)
+        (tmp_path / "b" / FILE).write_bytes(flipped)
+        try:
+            with Store.read(tmp_path / "b") as store:
+                for study, scale in store.studies():
+                    for unit in store.units(study, scale, outdated=True):
+                        seen[unit.status] += 1
+                        if unit.status == "done":
+                            assert unit._replace(current=True) == right[unit.key]
+        except StoreError:
+            seen["sentence"] += 1
+    assert seen["sentence"] > 10
+    assert seen["done"] > 100
 
 
 def test_units_that_are_reset_are_run_again(store):

@@ -18,7 +18,7 @@ from rich.text import Text
 
 from triptych.core.axioms import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
-from triptych.core.validation import UserError
+from triptych.core.validation import as_device
 from triptych.lab.axioms.discovery import Example, file_examples, package_examples
 
 PACKAGES = ("triptych.structures", "triptych.inference")
@@ -43,8 +43,7 @@ class AxiomFinding(NamedTuple):
 def check_examples(file: Path | None, device: str) -> list[AxiomFinding]:
     """The axioms of every built-in example, or of those in a user's file."""
     torch.set_num_threads(1)  # tiny tensors: threads cost more than they give
-    if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device {device} was asked for, but torch sees no GPU here")
+    as_device(device, name="--device")
     examples = (
         [example for package in PACKAGES for example in package_examples(package)]
         if file is None

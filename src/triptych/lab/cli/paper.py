@@ -38,6 +38,7 @@ def paper(
 
     Example: triptych paper --minutes 60 --plan
     """
+    from triptych.core.validation import as_device
     from triptych.lab.results import gathering, terminal
     from triptych.lab.results.paper_plan import finished_units, paper_plan, paper_plans
     from triptych.lab.results.scales import paper_progress
@@ -60,6 +61,7 @@ def paper(
         )
         if only_plan or not plan:
             raise typer.Exit(0)
+    as_device(device, name="--device", here=any(each.device != "cpu" for each in plan))
     _bring_in(plan, out)
     with Store.open(out) as store:
         failed = _run_plan(plan, minutes, store, device, workers)

@@ -52,8 +52,10 @@ def run_studies(
         Where none is named, run the studies that decide no published result too.
     """
     from triptych.core.files import refuse_if_locked
+    from triptych.core.validation import as_device
 
     refuse_if_locked(out)
+    as_device(options.device, name="--device", here=options.engine is not EngineName.ray)
     from triptych.lab.results import gathering, terminal
     from triptych.lab.results.changes import changes, remember_verdicts
     from triptych.lab.running import selection

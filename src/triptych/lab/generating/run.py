@@ -139,8 +139,7 @@ def _check(spread: Spread) -> None:
             )
     if spread.ray_address is not None and spread.engine != "ray":
         raise UserError("--ray-address is for --engine ray")
-    if spread.engine != "ray":
-        as_device(spread.device, name="--device")
+    as_device(spread.device, name="--device", here=spread.engine != "ray")
 
 
 def _workers(spread: Spread) -> int:

@@ -27,6 +27,7 @@ from triptych.core.validation import UserError
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code
 from triptych.lab.running.plan import Plan, PlannedUnit
+from triptych.lab.running.seals import read_code
 from triptych.lab.running.store import Store, StoredUnit
 from triptych.studies.api.records import from_json, to_json
 from triptych.studies.api.study import AnyStudy, Scale, unit_key
@@ -150,9 +151,9 @@ def load(path: Path) -> Evidence:
         if not all(isinstance(row, dict) for row in facts["rows"]):
             raise _damaged(path, f"{where} has a row that is not a dictionary")
         try:
-            code = Code(**facts["code"]) if facts["code"] else None
-        except TypeError as error:
-            raise _damaged(path, f"{where} has code = {facts['code']!r}") from error
+            code = read_code(facts["code"])
+        except ValueError as error:
+            raise _damaged(path, f"{where} has code of which {error}") from error
         key = unit_key(facts["parameters"], facts["seed"], facts["revision"])
         facts = facts | {"study": study, "scale": scale, "key": key, "code": code}
         units.append(StoredUnit(status="done", error=None, **facts))

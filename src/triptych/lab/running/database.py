@@ -9,7 +9,8 @@ from typing import Any
 
 from triptych.core.validation import UserError
 
-SCHEMA = 2
+SCHEMA = 3
+_OLDEST = 2  # its checksums are of rows alone; the store makes new ones
 _BUSY_SECONDS = 30.0
 _NOT_WRITABLE = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
 
@@ -44,6 +45,7 @@ class Database:
 
     def __init__(self, file: Path, connection: sqlite3.Connection) -> None:
         self.file = file
+        self.schema = SCHEMA
         self._connection = connection
 
     @classmethod
@@ -131,14 +133,19 @@ class Database:
             if self.execute("PRAGMA user_version").fetchone() == (0,):
                 for table in _TABLES:
                     self.execute(table)
-                self.execute(f"PRAGMA user_version = {SCHEMA}")
+                self.raise_schema()
+
+    def raise_schema(self) -> None:
+        """Say that the file is as this Triptych writes it; inside a transaction."""
+        self.execute(f"PRAGMA user_version = {SCHEMA}")
+        self.schema = SCHEMA
 
     def _check(self) -> int:
         """The schema, 0 in an empty file; a damaged, newer or foreign file is refused."""
         with self.reading():
             (version,) = self.execute("PRAGMA user_version").fetchone()
             (tables,) = self.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            if 0 < version < SCHEMA:
+            if 0 < version < _OLDEST:
                 raise StoreError(
                     f"{self.file} was written by an older Triptych, whose rows have no types "
                     f"(schema {version}; this one needs {SCHEMA}): run into another folder, or "
@@ -156,6 +163,7 @@ class Database:
             (answer,) = self.execute("PRAGMA quick_check(1)").fetchone()
         if answer != "ok":
             raise StoreError(_damaged(self.file, answer.splitlines()[-1]))
+        self.schema = version
         return version
 
 
@@ -164,6 +172,8 @@ def as_sentences(file: Path) -> Iterator[None]:
     """Turn what the disk and SQLite complain of into one sentence with a remedy."""
     try:
         yield
+    except UnicodeDecodeError as error:  # of SQLite's own words on a damaged file
+        raise StoreError(_damaged(file, str(error))) from error
     except (sqlite3.Error, OSError) as error:
         raise StoreError(_sentence(file, error)) from error
 

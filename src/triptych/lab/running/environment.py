@@ -8,12 +8,13 @@ import torch
 
 from triptych import __version__
 
-_PACKAGES = ("torch", "numpy", "scipy", "jaxtyping")
+_PACKAGES = ("numpy", "scipy", "jaxtyping")
 
 
 def environment() -> dict[str, str]:
     """Versions, device and threads, as strings."""
     facts = {"triptych": __version__, "python": platform.python_version()}
+    facts["torch"] = str(torch.__version__)  # with its build, as in 2.11.0+cu130
     facts |= {name: importlib.metadata.version(name) for name in _PACKAGES}
     facts["system"] = f"{platform.system()} {platform.machine()}"
     facts["cores"] = str(os.cpu_count())

@@ -28,6 +28,8 @@ class Ended(NamedTuple):
         The fields of its rows in which a nan stands, as "Tuned.head".
     core_seconds
         What it cost in processor time; 0 where nobody could measure it.
+    device
+        Where it computed; None where it did not say.
     """
 
     key: str
@@ -36,6 +38,7 @@ class Ended(NamedTuple):
     seconds: float
     nan: tuple[str, ...] = ()
     core_seconds: float = 0.0
+    device: str | None = None
 
 
 Event = Started | Ended

@@ -15,10 +15,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import torch
-
 from triptych.core.files import lock_folder
-from triptych.core.validation import UserError
+from triptych.core.validation import UserError, as_device
 from triptych.lab.running.database import StoreError
 from triptych.lab.running.discovery import source_of
 from triptych.lab.running.engines.inline import run_inline
@@ -195,7 +193,7 @@ def _store_events(
                 continue
             core_seconds += event.core_seconds
             if event.rows is not None:
-                store.finish(unit, event.rows, event.seconds)
+                store.finish(unit, event.rows, event.seconds, event.device)
                 show.ended(name, event.seconds, None)
                 if event.nan:
                     nan.append(f"{unit.study}, {name}: nan in {', '.join(event.nan)}")
@@ -233,12 +231,11 @@ def _check(
         raise UserError(f"a limit of {limit_s:g} s leaves no time; give a positive number")
     if limit_s is not None and workers == 0:
         raise UserError("a limit needs worker processes: with 0 workers nothing can end a unit")
-    if engine == "local" and torch.device(device).type == "cuda" and not torch.cuda.is_available():
-        raise UserError(f"device {device} was asked for, but torch sees no GPU here")
+    as_device(device, here=engine != "ray")
 
 
 def _default_workers(device: str) -> int:
-    if torch.device(device).type != "cpu":
+    if device != "cpu":
         return 1
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

@@ -8,21 +8,21 @@ them back as they were, and a float comes back bit for bit.
     rows      one line per row of a finished unit, numbered in the study's order
     studies   of a user's own studies, what the last run of each concluded (see `lab/results`)
 
-A finished unit has a checksum of its rows. One whose rows were changed or lost counts as failed, so
-that the next run does it again.
+A finished unit has a checksum of its rows and of all that is stored with them (`seals`). One that
+was changed or lost rows counts as failed, so that the next run does it again.
 """
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from triptych.core.validation import UserError
-from triptych.lab.running.database import Database, StoreError
+from triptych.lab.running.database import SCHEMA, Database, StoreError
 from triptych.lab.running.fingerprint import Code
 from triptych.lab.running.plan import PlannedUnit
+from triptych.lab.running.seals import SEALED, Fields, holds, read_fields, seal, seal_of_rows
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, unit_text
 
@@ -31,12 +31,9 @@ FILE = "results.sqlite"
 Status = Literal["pending", "running", "done", "failed"]
 JsonRow = dict[str, Any]
 
-_COLUMNS = (
-    "key, parameters, seed, settings, revision, status, seconds, error, device, versions, code, "
-    "checksum, current, started_at, finished_at"
-)
+_COLUMNS = f"{SEALED}, status, checksum, current"
 _UNIT = "study = ? AND scale = ? AND key = ?"
-_LOST = "its rows were changed or lost in the store; the next run does it again"
+_LOST = "what is stored of it was changed or lost; the next run does it again"
 
 
 class StoredUnit(NamedTuple):
@@ -106,7 +103,14 @@ class Store:
     @classmethod
     def open(cls, folder: Path) -> "Store":
         """The store of a run folder, made if there is none yet."""
-        return cls(folder, Database.open(folder / FILE))
+        store = cls(folder, Database.open(folder / FILE))
+        try:
+            if store._db.schema < SCHEMA:
+                store._seal_all()
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     @classmethod
     def read(cls, folder: Path) -> "Store":
@@ -138,8 +142,8 @@ class Store:
         """Make these units the current ones of a study and scale; returned in their order.
 
         A unit that is done stays done, with the settings it was run under. A unit that is not
-        among them any more stays in the store and is marked as not current. One whose rows are not
-        what was stored is marked as failed.
+        among them any more stays in the store and is marked as not current. One that is not what
+        was stored is marked as failed.
         """
         text = json.dumps(to_json(settings))
         lines = [
@@ -150,26 +154,32 @@ class Store:
         if len(set(keys)) < len(keys):
             twice = next(unit for unit in units if keys.count(unit.key) > 1)
             raise UserError(f"study {study} plans the unit ({twice}) twice; each must be distinct")
+        again = ("parameters", "seed", "settings", "revision")
+        kept = ", ".join(
+            f"{name} = CASE status WHEN 'done' THEN {name} ELSE excluded.{name} END"
+            for name in again
+        )
         with self._db.writing():
+            texts = self._texts(study, scale.value)
+            self._db.executemany(
+                f"UPDATE units SET status = 'failed', error = '{_LOST}' WHERE {_UNIT}",
+                [
+                    (study, scale.value, line["key"])
+                    for line in self._lines(study, scale.value)
+                    if not _is_whole(line, texts.get(line["key"], []))
+                ],
+            )
             self._db.execute(
                 "UPDATE units SET current = 0 WHERE study = ? AND scale = ?", (study, scale.value)
             )
             self._db.executemany(
-                """INSERT INTO units
+                f"""INSERT INTO units
                    (study, scale, key, place, current, parameters, seed, settings, revision, status)
                    VALUES (?, ?, ?, ?, 1, ?, ?, ?, ?, 'pending')
-                   ON CONFLICT DO UPDATE SET place = excluded.place, current = 1, settings =
-                   CASE status WHEN 'done' THEN settings ELSE excluded.settings END""",
+                   ON CONFLICT DO UPDATE SET place = excluded.place, current = 1, {kept}""",
                 lines,
             )
-        planned = self.units(study, scale)
-        lost = [unit for unit in planned if unit.error == _LOST]
-        with self._db.writing():
-            self._db.executemany(
-                f"UPDATE units SET status = 'failed', error = '{_LOST}' WHERE {_UNIT}",
-                [_name(unit) for unit in lost],
-            )
-        return planned
+        return self.units(study, scale)
 
     def reset(self, units: Sequence[StoredUnit]) -> None:
         """Forget the rows of these units, so that they are run again."""
@@ -200,10 +210,20 @@ class Store:
             ).rowcount
             _expect(changed, unit, "started", "pending")
 
-    def finish(self, unit: StoredUnit, rows: Sequence[JsonRow], seconds: float) -> None:
-        """Write a running unit's rows and mark it as done, both or neither."""
+    def finish(
+        self, unit: StoredUnit, rows: Sequence[JsonRow], seconds: float, device: str | None = None
+    ) -> None:
+        """Write a running unit's rows and mark it as done, both or neither.
+
+        device
+            Where it computed, if that is known better now than when it began.
+        """
         with self._db.writing():
             self._end(unit, "done", seconds, None)
+            if device is not None:
+                self._db.execute(
+                    f"UPDATE units SET device = ? WHERE {_UNIT}", (device, *_name(unit))
+                )
             self._write_rows(unit, [json.dumps(row) for row in rows])
 
     def put(self, units: Sequence[StoredUnit]) -> None:
@@ -222,6 +242,8 @@ class Store:
                        finished_at, revision, status, parameters, settings, versions, code)
                        VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'done', ?, ?, ?, ?)
                        ON CONFLICT DO UPDATE SET settings = excluded.settings, status = 'done',
+                       parameters = excluded.parameters, seed = excluded.seed,
+                       revision = excluded.revision,
                        seconds = excluded.seconds, device = excluded.device, error = NULL,
                        versions = excluded.versions, code = excluded.code, started_at = NULL,
                        finished_at = excluded.finished_at""",
@@ -236,8 +258,26 @@ class Store:
             [(*_name(unit), number, text) for number, text in enumerate(texts)],
         )
         self._db.execute(
-            f"UPDATE units SET checksum = ? WHERE {_UNIT}", (_checksum(texts), *_name(unit))
+            f"UPDATE units SET checksum = ? WHERE {_UNIT}",
+            (seal(self._line(unit), texts), *_name(unit)),
         )
+
+    def _seal_all(self) -> None:
+        """Make checksums of whole units where there were those of rows alone, and these hold."""
+        with self._db.writing():
+            pairs = self._db.execute("SELECT DISTINCT study, scale FROM units").fetchall()
+            for study, scale in pairs:
+                texts = self._texts(study, scale)
+                self._db.executemany(
+                    f"UPDATE units SET checksum = ? WHERE {_UNIT} AND checksum = ?",
+                    [
+                        (seal(line, rows), study, scale, line["key"], seal_of_rows(rows))
+                        for line in self._lines(study, scale)
+                        for rows in [texts.get(line["key"], [])]
+                        if line["status"] == "done"
+                    ],
+                )
+            self._db.raise_schema()
 
     def fail(self, unit: StoredUnit, error: str, seconds: float) -> None:
         """Mark a running unit as failed, with the reason."""
@@ -265,7 +305,7 @@ class Store:
             found = self._db.execute(
                 "SELECT DISTINCT study, scale FROM units ORDER BY study, scale"
             ).fetchall()
-        return [(study, Scale(scale)) for study, scale in found]
+        return [(study, self._scale(scale)) for study, scale in found]
 
     def progress(self) -> list[StudyProgress]:
         """How far every study is, without reading any rows."""
@@ -287,7 +327,7 @@ class Store:
         return [
             StudyProgress(
                 study,
-                Scale(scale),
+                self._scale(scale),
                 done=by_status.get("done", (0, None))[0],
                 failed=by_status.get("failed", (0, None))[0],
                 pending=by_status.get("pending", (0, None))[0],
@@ -314,34 +354,49 @@ class Store:
     def units(self, study: str, scale: Scale, *, outdated: bool = False) -> list[StoredUnit]:
         """The current units in plan order; with `outdated` the ones no longer planned follow."""
         with self._db.reading():
-            lines = self._db.execute(
-                f"""SELECT {_COLUMNS} FROM units WHERE study = ? AND scale = ? AND current >= ?
-                    ORDER BY current DESC, place, key""",
-                (study, scale.value, 0 if outdated else 1),
-            ).fetchall()
-            rows = self._db.execute(
-                "SELECT key, row FROM rows WHERE study = ? AND scale = ? ORDER BY key, number",
-                (study, scale.value),
-            ).fetchall()
+            lines = self._lines(study, scale.value, outdated=outdated)
+            texts = self._texts(study, scale.value)
+        return [self._unit(scale, line, texts.get(line["key"], [])) for line in lines]
+
+    def _lines(self, study: str, scale: str, *, outdated: bool = True) -> list[dict[str, Any]]:
+        """The lines of units as they are stored, in the order of the plan."""
+        lines = self._db.execute(
+            f"""SELECT {_COLUMNS} FROM units WHERE study = ? AND scale = ? AND current >= ?
+                ORDER BY current DESC, place, key""",
+            (study, scale, 0 if outdated else 1),
+        ).fetchall()
+        return [dict(zip(_COLUMNS.split(", "), line, strict=True)) for line in lines]
+
+    def _line(self, unit: StoredUnit) -> dict[str, Any]:
+        found = self._db.execute(f"SELECT {_COLUMNS} FROM units WHERE {_UNIT}", _name(unit))
+        return dict(zip(_COLUMNS.split(", "), found.fetchone(), strict=True))
+
+    def _texts(self, study: str, scale: str) -> dict[str, list[str]]:
+        """The texts of rows by the keys of their units."""
+        rows = self._db.execute(
+            "SELECT key, row FROM rows WHERE study = ? AND scale = ? ORDER BY key, number",
+            (study, scale),
+        )
         by_key: dict[str, list[str]] = {}
         for key, row in rows:
             by_key.setdefault(key, []).append(row)
-        return [self._unit(study, scale, line, by_key) for line in lines]
+        return by_key
 
-    def _unit(
-        self, study: str, scale: Scale, line: tuple[Any, ...], texts: Mapping[str, list[str]]
-    ) -> StoredUnit:
-        facts = dict(zip(_COLUMNS.split(", "), line, strict=True))
-        rows, checksum = texts.get(facts["key"], []), facts.pop("checksum")
-        if facts["status"] == "done" and _checksum(rows) != checksum:
-            facts |= {"status": "failed", "error": _LOST}
-            rows = []
-        for name in ("parameters", "settings", "versions", "code"):
-            facts[name] = self._json(facts[name], f"the {name} of a unit of {study}")
-        facts["code"] = Code(**facts["code"]) if facts["code"] else None
-        facts["current"] = bool(facts["current"])
-        facts["rows"] = [self._json(text, f"a row of {study}") for text in rows]
-        return StoredUnit(study=study, scale=scale, **facts)
+    def _unit(self, scale: Scale, line: Mapping[str, Any], texts: Sequence[str]) -> StoredUnit:
+        """A unit of its line and the texts of its rows; failed if they are not what was stored."""
+        facts = {name: value for name, value in line.items() if name != "checksum"}
+        facts |= {"scale": scale, "current": bool(line["current"])}
+        facts |= (read_fields(line) or Fields({}, {}, {}, None))._asdict()
+        if not _is_whole(line, texts):
+            return StoredUnit(**facts | {"status": "failed", "error": _LOST, "rows": []})
+        rows = [self._json(text, f"a row of {line['study']}") for text in texts]
+        return StoredUnit(**facts, rows=rows if line["status"] == "done" else [])
+
+    def _scale(self, text: Any) -> Scale:
+        try:
+            return Scale(text)
+        except ValueError as error:
+            raise self._db.damaged(f"a unit has the scale {text!r}") from error
 
     def _json(self, text: str, what: str) -> Any:
         try:
@@ -406,14 +461,16 @@ class Store:
         with self._db.reading():
             found = self._db.execute("SELECT study, scale, content FROM studies").fetchall()
         return {
-            (study, Scale(scale)): self._json(text, f"what is kept of {study}")
+            (study, self._scale(scale)): self._json(text, f"what is kept of {study}")
             for study, scale, text in found
         }
 
 
-def _checksum(texts: Iterable[str]) -> str:
-    """Of the rows of a unit, in order."""
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16]
+def _is_whole(line: Mapping[str, Any], texts: Sequence[str]) -> bool:
+    """Whether a unit can be read and, if it is done, is what was stored."""
+    if line["status"] not in get_args(Status) or read_fields(line) is None:
+        return False
+    return line["status"] != "done" or holds(line["checksum"], line, texts)
 
 
 def _name(unit: StoredUnit) -> tuple[str, str, str]:

@@ -21,15 +21,25 @@ class WorkBench:
     def __init__(self, seed: int, device: str, cache: Path) -> None:
         self._seed = seed
         self._device = device
+        self._asked = False
         self._cache = TensorCache(cache)
 
     @property
     def device(self) -> str:
+        self._asked = True
         return self._device
+
+    @property
+    def used_device(self) -> str:
+        """Where the unit computed, as "cuda:0": on the CPU if it never asked for its device."""
+        if not self._asked or self._device == "cpu" or not torch.cuda.is_initialized():
+            return "cpu"
+        index = torch.device(self._device).index
+        return f"cuda:{torch.cuda.current_device() if index is None else index}"
 
     def rng(self, purpose: str = "") -> TorchRng:
         """A generator that depends on the unit's seed and the purpose alone."""
-        return TorchRng(derived_seed(self._seed, purpose), self._device)
+        return TorchRng(derived_seed(self._seed, purpose), self.device)
 
     def tensors(
         self, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]
@@ -39,16 +49,17 @@ class WorkBench:
         An entry depends on the key, and besides on the kind of device, the version of torch, and
         the code of Triptych and of the study that makes it.
         """
+        device = self.device
         made_by = {
             "key": dict(key),
-            "device": torch.device(self._device).type,
+            "device": torch.device(device).type,
             "triptych": __version__,
             "library": library_digest(),
             "made by": fingerprint_of(make),
             "torch": torch.__version__,
         }
         found = self._cache.get(made_by, make)
-        return {title: tensor.to(self._device) for title, tensor in found.items()}
+        return {title: tensor.to(device) for title, tensor in found.items()}
 
 
 def derived_seed(seed: int, purpose: str) -> int:

@@ -39,6 +39,7 @@ def run_item(item: WorkItem, plan: Plan | None = None) -> Ended:
             for number, row in enumerate(study.run(unit, bench)):
                 rows.append(json.loads(json.dumps(study.row_to_json(row, number))))
                 nan |= dict.fromkeys(nan_fields(row))
+            device = bench.used_device
     except KeyboardInterrupt:
         raise
     except BaseException:  # SystemExit too: a unit that calls sys.exit has not given its rows
@@ -51,7 +52,7 @@ def run_item(item: WorkItem, plan: Plan | None = None) -> Ended:
         error, core_seconds = "\n".join(lines[-_ERROR_LINES:]), time.process_time() - core_started
         return Ended(item.key, None, error, seconds, (), core_seconds)
     seconds, core_seconds = time.perf_counter() - started, time.process_time() - core_started
-    return Ended(item.key, rows, None, seconds, tuple(nan), core_seconds)
+    return Ended(item.key, rows, None, seconds, tuple(nan), core_seconds, device)
 
 
 @functools.cache

@@ -39,6 +39,7 @@ from triptych.core.validation import (
     Tokens,
     UserError,
     as_count,
+    as_device,
     as_integers,
     as_list,
     as_masked,
@@ -109,6 +110,7 @@ class PretrainedMaskedLM:
         `revision` pins a commit of the hub. Without a connection, local_files_only=True looks at
         what is on disk at once; otherwise the hub is tried for up to a minute first.
         """
+        device = as_device(device)
         model, tokenizer = _load(str(name), dtype, local_files_only, revision)
         if tokenizer.mask_token_id is None:
             raise UserError(
