@@ -33,6 +33,7 @@ def train_classifier(
     else:
         check_labels(labels)
     n = len(labels)
+    classes = labels.shape[1] if labels.is_floating_point() else int(labels.max()) + 1
     recipe = replace(recipe, batch=min(recipe.batch, n))
 
     def batches() -> Iterator[Int[Tensor, " rows"]]:
@@ -55,6 +56,8 @@ def train_classifier(
     def loss_of(rows: Int[Tensor, " rows"]) -> Float[Tensor, ""]:
         with cast():
             found = answer(rows)
+        if found.shape[1] < classes or (labels.is_floating_point() and found.shape[1] > classes):
+            raise UserError(f"the labels are of {classes} classes and scores of {found.shape[1]}")
         found = found.float() if found.dtype == torch.bfloat16 else found
         return F.cross_entropy(found, labels[rows])
 

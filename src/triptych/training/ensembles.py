@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.training.corpus import Corpus
-from triptych.training.loop import History, Sampler, Trainable
+from triptych.training.loop import History, Sampler, Trainable, check_tokens
 from triptych.training.objectives import Objective, Prediction, RowByRow, member_losses
 from triptych.training.step import Descent, Recipe, descend
 
@@ -91,6 +91,8 @@ def fit_ensemble(
 
     def loss_at(step: int) -> Float[Tensor, " members"]:
         predictions = _predictions(sample, objective, recipe.batch, streams)
+        if step == 0:
+            check_tokens(models[0], predictions)
         seen = predictions.seen.unflatten(0, (len(models), recipe.batch))
         logits = all_logits(seen)
         values = member_losses(logits, predictions, recipe.loss)

@@ -125,7 +125,9 @@ def fit(
     if recipe.recorded and checkpoint is not None:
         raise UserError("the steps of a recorded recipe cannot be resumed from a checkpoint")
     drawn_ahead = AHEAD if recipe.quick and (quick or recorded) else 1
-    data = predictions(sample, objective, recipe.batch, rng, ahead=drawn_ahead)
+    data = _first_checked(
+        model, predictions(sample, objective, recipe.batch, rng, ahead=drawn_ahead)
+    )
     most = 0
     if recorded and isinstance(model, AnswersPlaces):
         drawn = next(data)
@@ -256,12 +258,48 @@ def predictions(
         yield from drawn.split(batch)
 
 
+def check_tokens(model: Trainable, prediction: Prediction) -> None:
+    """The model has an id for every token, and one more for its start or mask token."""
+    if not isinstance(model, (CausalLM, MaskedLM)):
+        return
+    words, length = model.vocab_size, prediction.seen.shape[1]
+    if length > model.length:
+        raise UserError(
+            f"the sequences have {length} tokens and the network has length {model.length}: its "
+            f"Shape needs length={length}, and one more to be asked what follows all of them"
+        )
+    special = "start" if isinstance(model, CausalLM) else "mask"
+    if prediction.law is None:  # what is read may hold the special token, the last id
+        judged = prediction.tokens[prediction.scored].long() + 1
+        given = int(torch.cat([judged, prediction.seen.flatten().long()]).max())
+    else:
+        given = prediction.law.shape[-1]
+    if given > words or (prediction.law is not None and given < words):
+        raise UserError(
+            f"the sequences have {given} tokens and the network has ids for {words} besides its "
+            f"{special} token: its Shape needs vocab_size={given + 1}, the tokens and one more"
+        )
+
+
+def _first_checked(model: Trainable, data: Iterator[Prediction]) -> Iterator[Prediction]:
+    """The same predictions, the first of them checked when it is drawn."""
+    first = next(data)
+    check_tokens(model, first)
+    yield first
+    yield from data
+
+
 def gap_meter(
     objective: Objective, tokens: Int[Tensor, "batch length"], seed: int = 0
 ) -> Callable[[Trainable], Gap]:
     """A meter on fixed sequences with fixed hidden positions, so that its curve has no noise."""
     prediction = functools.cache(lambda: objective(tokens, TorchRng(seed, tokens.device)))
-    return lambda model: measure_on(model.token_logits, prediction())
+
+    def measure(model: Trainable) -> Gap:
+        check_tokens(model, prediction())
+        return measure_on(model.token_logits, prediction())
+
+    return measure
 
 
 def _is_due(step: int, recipe: Recipe) -> bool:
