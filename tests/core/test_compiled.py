@@ -1,7 +1,11 @@
 """The C programs: building them, and draws that are those of torch. Posteriors are tested in
 `structures/hidden_markov`."""
 
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 
 import pytest
 import torch
@@ -77,6 +81,79 @@ def test_worked_draws():
         compiled.draw_alias(uniform, rows, keep, other, torch.empty(6, 2).long()[:, 0], 3)
     compiled.use_compiled(False)
     assert not compiled.is_used()
+
+
+FAKES = {  # what a compiler that exits with 0 leaves under the name after -o
+    "nothing": "",
+    "an empty file": ': > "$out"',
+    "junk": 'echo "no library at all" > "$out"',
+    "a folder": 'mkdir -p "$out"',
+    "its first bytes": f'head -c 50 "{sys.executable}" > "$out"',
+    "half of it": f'head -c 9000 "{sys.executable}" > "$out"',
+    "all but its end": f'head -c -1 "{sys.executable}" > "$out"',
+    "another library": 'echo "int other(void) { return 1; }" | cc -shared -fPIC -x c - -o "$out"',
+}
+
+
+@pytest.mark.parametrize("memory", [True, False])
+@pytest.mark.parametrize("fake", FAKES)
+def test_a_compiler_that_makes_no_library_is_a_sentence(monkeypatch, tmp_path, fake, memory):
+    if fake == "another library" and not shutil.which("cc"):
+        pytest.skip("there is no C compiler")
+    monkeypatch.setattr(compiled, "_built", None)
+    if not memory:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+    compiler = tmp_path / "cc"
+    find = 'while [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done'
+    compiler.write_text(f"#!/bin/sh\n{find}\n{FAKES[fake]}\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CC", str(compiler))
+    with pytest.raises(UserError, match="everything is then computed with torch"):
+        compiled.use_compiled()
+    assert not compiled.is_used()
+
+
+@pytest.fixture
+def noexec_folder(tmp_path, monkeypatch):
+    """A real folder where no program may run, which is also the one for temporary files."""
+    folder = tmp_path / "noexec"
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", "noexec,size=8m", "tmpfs", str(folder)]
+    try:
+        mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        pytest.skip(f"a folder cannot be mounted here: {error}")
+    if mounted.returncode:
+        pytest.skip(f"a folder cannot be mounted here: {mounted.stderr.strip()}")
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)  # dlopen leaves a map
+
+
+@needs_compiler
+@pytest.mark.usefixtures("turned_off_at_the_end")
+@pytest.mark.parametrize("memory", [True, False])
+def test_where_temporary_folders_run_no_programs(noexec_folder, monkeypatch, memory):
+    """It is loaded from memory; and where a system has no such files, there is a sentence."""
+    monkeypatch.setattr(compiled, "_built", None)
+    if memory and hasattr(os, "memfd_create"):
+        compiled.use_compiled()
+        assert compiled.is_used()
+        assert compiled.library().packed_numbers(3, 5) > 0
+    else:
+        monkeypatch.delattr(os, "memfd_create", raising=False)
+        with pytest.raises(UserError, match="set TMPDIR to a folder where programs may run"):
+            compiled.use_compiled()
+        assert not compiled.is_used()
+    assert list(noexec_folder.iterdir()) == []
+
+
+def test_no_folder_for_temporary_files_is_a_sentence(monkeypatch, tmp_path):
+    monkeypatch.setattr(compiled, "_built", None)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("CC", "false")
+    with pytest.raises(UserError, match="set TMPDIR"):
+        compiled.use_compiled()
 
 
 def test_without_a_compiler_the_user_is_told(monkeypatch, tmp_path):

@@ -10,6 +10,7 @@ study turns it on.
 import ctypes
 import os
 import shutil
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -28,6 +29,8 @@ SOURCES = {  # with what each may do to a product and a sum: round once, or twic
 _FOLDER = Path(__file__).with_name("c")
 _COMPILERS = ("cc", "gcc", "clang")
 _FLAGS = (["-O3", "-march=native"], ["-O3", "-mcpu=native"], ["-O3"])  # the first that works
+
+_WITHOUT = "leave use_compiled away: everything is then computed with torch"
 
 _built: ctypes.CDLL | None = None
 _used = False
@@ -73,12 +76,21 @@ def draw_alias(
 
 def _build() -> ctypes.CDLL:
     """Compile and load; the file is not needed any more once it is loaded."""
+    try:
+        return _build_in_a_folder()
+    except OSError as error:
+        raise UserError(
+            f"the C programs could not be built ({error}): set TMPDIR to a folder with some space "
+            f"where programs may run, or {_WITHOUT}"
+        ) from error
+
+
+def _build_in_a_folder() -> ctypes.CDLL:
     asked = os.environ.get("CC", "").split()
     compiler = asked or [name for name in map(shutil.which, _COMPILERS) if name][:1]
     if not compiler:
         raise UserError(
-            f"no C compiler was found ({', '.join(_COMPILERS)}); install one, or leave "
-            "use_compiled away: everything is then computed with torch"
+            f"no C compiler was found ({', '.join(_COMPILERS)}); install one, or {_WITHOUT}"
         )
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         said = ""
@@ -92,8 +104,44 @@ def _build() -> ctypes.CDLL:
             commands.append([*compiler, "-shared", *objects, "-o", target, "-lm"])
             said = next((error for error in map(_error_of, commands) if error), "")
             if not said:
-                return _declared(ctypes.CDLL(target))
+                return _loaded(Path(target), compiler[0])
     raise UserError(f"the C compiler {compiler[0]} could not build the C programs: {said}")
+
+
+def _loaded(library: Path, compiler: str) -> ctypes.CDLL:
+    """The library that was built, from a file in memory where its folder may not run programs."""
+    content = library.read_bytes() if library.is_file() else b""
+    if _is_cut(content):
+        raise UserError(
+            f"the C compiler {compiler} says that it built the C programs and wrote no library: "
+            f"choose another by the variable CC, or {_WITHOUT}"
+        )
+    try:
+        try:
+            return _declared(ctypes.CDLL(str(library)))
+        except OSError:
+            if not hasattr(os, "memfd_create"):
+                raise
+            with open(os.memfd_create("triptych"), "wb") as file:
+                file.write(content)
+                file.flush()
+                return _declared(ctypes.CDLL(f"/proc/self/fd/{file.fileno()}"))
+    except (OSError, AttributeError) as error:
+        raise UserError(
+            f"the C programs that {compiler} built cannot be loaded ({error}): set TMPDIR to a "
+            f"folder where programs may run, choose another compiler by CC, or {_WITHOUT}"
+        ) from error
+
+
+def _is_cut(content: bytes) -> bool:
+    """Whether a library ends too early. To load one of Linux that does would end this process."""
+    if content[:5] != b"\x7fELF\x02":  # of 64 bits
+        return not content
+    if len(content) < 64:
+        return True
+    (table,) = struct.unpack_from("=Q", content, 40)  # of the sections: the end of the file
+    size, count = struct.unpack_from("=HH", content, 58)
+    return table + size * count > len(content)
 
 
 def _error_of(command: list[str]) -> str:

@@ -153,7 +153,7 @@ def load(path: Path) -> Evidence:
         try:
             code = read_code(facts["code"])
         except ValueError as error:
-            raise _damaged(path, f"{where} has code of which {error}") from error
+            raise _damaged(path, f"{where} has code = {facts['code']!r}") from error
         key = unit_key(facts["parameters"], facts["seed"], facts["revision"])
         facts = facts | {"study": study, "scale": scale, "key": key, "code": code}
         units.append(StoredUnit(status="done", error=None, **facts))
