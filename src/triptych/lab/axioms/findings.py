@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -20,6 +19,7 @@ from triptych.core.axioms import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.validation import as_device
 from triptych.lab.axioms.discovery import Example, file_examples, package_examples
+from triptych.lab.plain_text import escape, plain
 
 PACKAGES = ("triptych.structures", "triptych.inference")
 
@@ -147,7 +147,7 @@ def print_findings(findings: list[AxiomFinding]) -> None:
     console.print(table)
     for finding in findings:
         if not finding.holds:
-            console.print(Text(_counterexample(finding), "red"), soft_wrap=True)
+            console.print(Text(plain(_counterexample(finding)), "red"), soft_wrap=True)
     held = sum(finding.holds for finding in findings)
     console.print(f"\n{held} of {len(findings)} axioms hold.", highlight=False)
 

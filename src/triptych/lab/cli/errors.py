@@ -10,6 +10,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from triptych.lab.plain_text import plain
+
 DEBUG = "--debug"
 
 
@@ -36,4 +38,4 @@ class Commands(TyperGroup):
 
 def warn(sentence: str) -> None:
     """Print a sentence on standard error."""
-    typer.echo(f"triptych: {sentence}", err=True)
+    typer.echo(f"triptych: {plain(sentence)}", err=True)

@@ -7,6 +7,7 @@ import typer
 
 from triptych.lab.cli.options import Out, Replace, ScaleName, ScaleOption
 from triptych.lab.cli.stored import DEFAULT_FOLDER
+from triptych.lab.plain_text import echo
 
 
 def export_units(
@@ -30,7 +31,7 @@ def export_units(
     from triptych.studies.api.study import Scale
 
     lines = evidence.export(out, studies or [], Scale(scale.value), to, replace=replace)
-    typer.echo("\n".join(lines))
+    echo("\n".join(lines))
 
 
 def import_units(
@@ -50,4 +51,4 @@ def import_units(
     """
     from triptych.lab.results import evidence
 
-    typer.echo("\n".join(evidence.bring_in(out, files, replace=replace)))
+    echo("\n".join(evidence.bring_in(out, files, replace=replace)))

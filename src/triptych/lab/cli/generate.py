@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from triptych.lab.cli.options import Address, Device
+from triptych.lab.plain_text import echo
 from triptych.lab.running.interrupts import explain_stop
 
 
@@ -123,6 +124,6 @@ def generate(
             progress=PromptProgress(sys.stderr),
         )
     for line in summary.lines():
-        typer.echo(line)
+        echo(line)
     typer.echo(f"Open {out}")
     raise typer.Exit(summary.exit_code)

@@ -12,6 +12,7 @@ import typer
 from triptych.lab.cli.errors import warn
 from triptych.lab.cli.options import Device, Out, Workers
 from triptych.lab.cli.stored import DEFAULT_FOLDER
+from triptych.lab.plain_text import echo
 from triptych.lab.running.interrupts import explain_stop
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _bring_in(plan: "Sequence[PlannedStudy]", out: Path) -> None:
         name = evidence.file_name(each.study.name, Scale.PAPER)
         if name in shipped:
             try:
-                typer.echo("\n".join(evidence.bring_in(out, [name])))
+                echo("\n".join(evidence.bring_in(out, [name])))
             except UserError as error:  # this folder has other rows of a unit, and keeps them
                 warn(str(error))
 

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from triptych.lab.plain_text import echo
+
 if TYPE_CHECKING:
     from triptych.inference.guided.algorithm import Algorithm, Option
 
@@ -222,7 +224,7 @@ def replay(
         sides.append(Side(record.title, result, texts, correct, page))
         if against is not None:
             typer.echo(f"{record.title}:")
-        typer.echo("\n".join(demonstrations.summary(demo, result, correct)))
+        echo("\n".join(demonstrations.summary(demo, result, correct)))
     if against is None:
         write_page(sides[0].page, out)
     else:
@@ -270,7 +272,7 @@ def _refinement(task: str, *, rows: int, seed: int, changes: list[str], out: Pat
         about=refinements.about(made.sentences),
         headings=[f"Start {row + 1}" for row in range(rows)],
     )
-    typer.echo("\n".join(made.lines()))
+    echo("\n".join(made.lines()))
     typer.echo(f"Open {out}")
 
 
@@ -293,5 +295,5 @@ def _ising(against: str, *, seed: int, changes: list[str], out: Path) -> None:
 
     made = ising.replayed(against, seed=seed, settings=ising.parse(changes))
     write_spins(made, out)
-    typer.echo("\n".join(made.lines()))
+    echo("\n".join(made.lines()))
     typer.echo(f"Open {out}")

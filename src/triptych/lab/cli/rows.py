@@ -9,6 +9,9 @@ import typer
 
 from triptych.lab.cli.options import Out, ScaleName
 from triptych.lab.cli.stored import DEFAULT_FOLDER
+from triptych.lab.plain_text import plain
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def rows(
@@ -19,7 +22,14 @@ def rows(
     kind: Annotated[
         str | None, typer.Option(help="Rows of one kind, whose columns are then all filled.")
     ] = None,
-    csv: Annotated[bool, typer.Option("--csv", help="Print CSV, for a spreadsheet.")] = False,
+    csv: Annotated[
+        bool,
+        typer.Option(
+            "--csv",
+            help="Print CSV, for a spreadsheet: a text that begins as a formula does gets an "
+            "apostrophe, and control characters are written as \\x1b. JSON has them as they are.",
+        ),
+    ] = False,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
     """Print the rows of a study, as JSON lines or as CSV.
@@ -39,13 +49,23 @@ def rows(
 
 
 def _print_csv(records: Sequence[Mapping[str, Any]]) -> None:
-    """A column per field; lists and dictionaries as JSON."""
+    """A column per field; lists and dictionaries as JSON, and no text that a spreadsheet runs."""
     import csv
 
     columns = list(dict.fromkeys(name for record in records for name in record))
-    writer = csv.DictWriter(sys.stdout, columns, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    writer.writerow(map(_cell, columns))
     for record in records:
-        writer.writerow(
-            {k: json.dumps(v) if isinstance(v, list | dict) else v for k, v in record.items()}
-        )
+        writer.writerow([_cell(record.get(name)) for name in columns])
+
+
+def _cell(value: Any) -> Any:
+    """A value for a spreadsheet, which takes a text for a formula by its first character.
+
+    Worked value: of the text "=1+1" it is "'=1+1", and of the number -1.5 it is the number.
+    """
+    if isinstance(value, list | dict):
+        return json.dumps(value)
+    if not isinstance(value, str):
+        return value
+    return ("'" if value.startswith(_FORMULA) else "") + plain(value)

@@ -10,6 +10,7 @@ import typer
 
 from triptych.lab.cli.errors import warn
 from triptych.lab.cli.options import EngineName, ScaleName
+from triptych.lab.plain_text import echo
 from triptych.lab.running.interrupts import explain_stop
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def run_studies(
         terminal.print_summary(results)
     if not as_json:
         for line in cost_lines(summaries):
-            typer.echo(line)
+            echo(line)
     wrong = _report_problems(list(summaries.values()), results, set(summaries))
     typer.echo("Writing the report ...", err=True)
     gathering.write_report_of(results, out / gathering.REPORT, folder=out)
@@ -104,7 +105,7 @@ def run_studies(
             )
         page = out / gathering.REPORT
         for line in terminal.closing(changes(out, results.judged), page, judged):
-            typer.echo(line)
+            echo(line)
     raise typer.Exit(int(wrong or terminal.failing(judged)))
 
 

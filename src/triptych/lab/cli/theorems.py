@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from triptych.lab.cli.options import Json
+from triptych.lab.plain_text import echo
 
 
 def theorems(
@@ -27,5 +28,5 @@ def theorems(
     from triptych.lab.theorems.sentences import sentences
 
     answer = checking.check_model(model, task)
-    typer.echo(json.dumps(answer, indent=2) if as_json else "\n".join(sentences(answer)))
+    echo(json.dumps(answer, indent=2) if as_json else "\n".join(sentences(answer)))
     raise typer.Exit(int(answer["covered"] is False))

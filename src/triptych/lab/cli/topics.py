@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from triptych.lab.cli.options import Json
+from triptych.lab.plain_text import echo
 
 
 def topics(
@@ -80,5 +81,5 @@ def topics(
     if as_json:
         typer.echo(json.dumps(reading.to_json(), indent=2))
         return
-    typer.echo("\n".join(lines(reading)))
+    echo("\n".join(lines(reading)))
     typer.echo(f"Open {page}")

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from triptych.lab.cli.options import Device
+from triptych.lab.plain_text import echo, plain
 
 _TOGETHER = 16  # lines that are translated together
 
@@ -50,11 +51,11 @@ def translate(
             lengths=lengths,
             beams=beams,
             first=first,
-            show=(lambda text: typer.echo(f"  {text}", err=True)) if show else None,
+            show=(lambda text: typer.echo(f"  {plain(text)}", err=True)) if show else None,
             warn=warn,
         )
         for text in found:
-            typer.echo(text)
+            echo(text)
 
 
 def _some_lines() -> Iterator[tuple[int, list[str]]]:

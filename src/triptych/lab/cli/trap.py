@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from triptych.lab.cli.options import Json
+from triptych.lab.plain_text import echo
 
 trap = typer.Typer(
     help="Score an attention-based explanation on known networks.\n\n"
@@ -45,7 +46,7 @@ def make(
         tell=lambda told: typer.echo(f"{told} ...", err=True),
     )
     write_trap(made, out)
-    typer.echo("\n".join(summary(made)))
+    echo("\n".join(summary(made)))
     typer.echo(f"Wrote {len(made.members)} networks to {out}.")
     typer.echo(f"Score a method:  triptych trap score my_method.py --trap {out}")
 
@@ -73,7 +74,7 @@ def score(
     if as_json:
         typer.echo(json.dumps(scores.to_json(), indent=2))
         return
-    typer.echo("\n".join(lines(networks, scores)))
+    echo("\n".join(lines(networks, scores)))
 
 
 @trap.command()

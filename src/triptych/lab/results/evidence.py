@@ -29,6 +29,7 @@ from triptych.lab.running.fingerprint import Code, code_of, same_code
 from triptych.lab.running.plan import Plan, PlannedUnit
 from triptych.lab.running.seals import read_code
 from triptych.lab.running.store import Store, StoredUnit
+from triptych.studies.api.names import check_name
 from triptych.studies.api.records import from_json, to_json
 from triptych.studies.api.study import AnyStudy, Scale, unit_key
 
@@ -144,6 +145,10 @@ def load(path: Path) -> Evidence:
     if content["scale"] not in {scale.value for scale in Scale}:
         raise _damaged(path, f"there is no scale {content['scale']!r}")
     study, scale = content["study"], Scale(content["scale"])
+    try:
+        check_name("its study", study, folders=True)
+    except UserError as error:
+        raise _damaged(path, str(error)) from error
     units = []
     for number, facts in enumerate(content["units"]):
         where = f"unit {number + 1}"

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
 from triptych.core.estimates import Status
+from triptych.lab.plain_text import escape
 from triptych.lab.results.changes import Change
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails

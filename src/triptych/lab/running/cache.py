@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych.core.files import NotWritten, remove_parts, write_tensors, write_text
+from triptych.lab.plain_text import plain
 
 
 class TensorCache:
@@ -102,4 +103,4 @@ def _locked(file: Path) -> Iterator[None]:
 
 
 def _warn(sentence: str) -> None:
-    print(f"triptych: {sentence}", file=sys.stderr, flush=True)
+    print(f"triptych: {plain(sentence)}", file=sys.stderr, flush=True)

@@ -7,6 +7,7 @@ Then it stays from the first study to the last and says how long all of them sti
 import sys
 from typing import Any, Protocol, runtime_checkable
 
+from triptych.lab.plain_text import escape, plain
 from triptych.lab.running.time_left import TimeLeft
 
 
@@ -127,7 +128,7 @@ class Lines:
     def __exit__(self, *_: object) -> None: ...
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(plain(line, lines=False), file=self._stream, flush=True)
 
 
 class Bar:
@@ -143,8 +144,6 @@ class Bar:
 
     def begin(self, study: str, units: int, skipped: int, workers: int) -> None:
         """Show the study; skipped units count as done."""
-        from rich.markup import escape
-
         bar = self._bar or self._open()
         if self._time_left is None or not self._whole_run:
             self._time_left = TimeLeft()
@@ -159,15 +158,14 @@ class Bar:
 
     def ended(self, unit: str, seconds: float, error: str | None) -> None:
         """Move the bar; a failed unit also gets a line above it."""
-        from rich.markup import escape
-
         if self._time_left is not None:
             self._time_left.ended(unit, seconds)
         self._done += 1
         self._failed += error is not None
         self._show()
         if error is not None:
-            self._bar.console.print(f"[red]failed[/red] {escape(unit)}: {escape(last_line(error))}")
+            reason = escape(last_line(error))
+            self._bar.console.print(f"[red]failed[/red] {escape(unit, lines=False)}: {reason}")
 
     def end(self) -> None:
         if self._time_left is not None:
@@ -176,10 +174,8 @@ class Bar:
             self._close()
 
     def say(self, sentence: str) -> None:
-        from rich.markup import escape
-
         if self._bar is None:
-            print(sentence, file=self._stream, flush=True)
+            print(plain(sentence), file=self._stream, flush=True)
         else:
             self._bar.console.print(escape(sentence), highlight=False, soft_wrap=True)
 

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from triptych.studies.api.names import check_name
+
 Kind = Literal["ours", "control", "published", "truth"]
 Number = int | float
 
@@ -105,6 +107,9 @@ class Figure:
     title: str
     panels: Sequence[Panel | Heatmap]
     caption: str = ""
+
+    def __post_init__(self) -> None:
+        check_name("the name of a figure", self.name)
 
     def _repr_html_(self) -> str:
         """What a notebook shows."""

@@ -28,6 +28,7 @@ from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.studies.api.decide import Verdict
 from triptych.studies.api.figures import Figure
+from triptych.studies.api.names import check_name
 from triptych.studies.api.records import fields_of, from_json, has_nan, to_json
 
 KIND = "kind"  # names a row's class in JSON
@@ -249,6 +250,7 @@ class Study(Generic[SettingsT, UnitT, RowT]):
     needs: Sequence[str] = ()
 
     def __post_init__(self) -> None:
+        check_name("the name of a study", self.name, folders=True)
         for kind in self.rows:
             if KIND in fields_of(kind):
                 raise UserError(
