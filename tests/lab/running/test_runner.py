@@ -11,8 +11,8 @@ from tests.support import toy_studies
 from triptych.core.files import FolderInUse
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
-from triptych.lab.running.plan import Plan
 from triptych.lab.running.environment import environment
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Quiet
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store

@@ -12,10 +12,10 @@ import pytest
 from tests.support.toy_studies import ToySettings
 
 from triptych.core.validation import UserError
+from triptych.lab.running.checksums import checksum_of_rows, read_code
 from triptych.lab.running.database import SCHEMA, StoreError
 from triptych.lab.running.fingerprint import Code
 from triptych.lab.running.plan import PlannedUnit
-from triptych.lab.running.seals import read_code, seal_of_rows
 from triptych.lab.running.store import FILE, Store
 from triptych.studies.api.study import Scale, unit_key
 
@@ -218,7 +218,7 @@ def test_code_that_is_none_is_damage(store, texts):
     run(store, first)
     store.start(second, "cpu", {}, CODE)
     store.fail(second, "it broke", 0.5)
-    old = seal_of_rows(json.dumps(row) for row in ROWS)
+    old = checksum_of_rows(json.dumps(row) for row in ROWS)
     store._db.execute("UPDATE units SET code = ?, checksum = ?", (texts, old))
     assert statuses(store) == ["failed"] * 3
     run(store, plan(store)[0])
@@ -242,7 +242,7 @@ def older(folder):
     with sqlite3.connect(folder / FILE) as file:
         for (key,) in file.execute("SELECT key FROM units WHERE status = 'done'").fetchall():
             rows = file.execute("SELECT row FROM rows WHERE key = ? ORDER BY number", (key,))
-            checksum = seal_of_rows(text for (text,) in rows)
+            checksum = checksum_of_rows(text for (text,) in rows)
             file.execute("UPDATE units SET checksum = ? WHERE key = ?", (checksum, key))
         file.execute("PRAGMA user_version = 2")
     file.close()

@@ -24,10 +24,10 @@ from typing import Any, NamedTuple
 
 from triptych.core.files import lock_folder, write_text
 from triptych.core.validation import UserError
+from triptych.lab.running.checksums import read_code
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code
 from triptych.lab.running.plan import Plan, PlannedUnit
-from triptych.lab.running.seals import read_code
 from triptych.lab.running.store import Store, StoredUnit
 from triptych.studies.api.names import check_name
 from triptych.studies.api.records import from_json, to_json

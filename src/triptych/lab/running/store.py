@@ -8,7 +8,7 @@ them back as they were, and a float comes back bit for bit.
     rows      one line per row of a finished unit, numbered in the study's order
     studies   of a user's own studies, what the last run of each concluded (see `lab/results`)
 
-A finished unit has a checksum of its rows and of all that is stored with them (`seals`). One that
+A finished unit has a checksum of its rows and of all that is stored with them (`checksums`). One that
 was changed or lost rows counts as failed, so that the next run does it again.
 """
 
@@ -19,10 +19,17 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from triptych.core.validation import UserError
+from triptych.lab.running.checksums import (
+    COVERED,
+    Fields,
+    checksum_of,
+    checksum_of_rows,
+    holds,
+    read_fields,
+)
 from triptych.lab.running.database import SCHEMA, Database, StoreError
 from triptych.lab.running.fingerprint import Code
 from triptych.lab.running.plan import PlannedUnit
-from triptych.lab.running.seals import SEALED, Fields, holds, read_fields, seal, seal_of_rows
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, unit_text
 
@@ -31,7 +38,7 @@ FILE = "results.sqlite"
 Status = Literal["pending", "running", "done", "failed"]
 JsonRow = dict[str, Any]
 
-_COLUMNS = f"{SEALED}, status, checksum, current"
+_COLUMNS = f"{COVERED}, status, checksum, current"
 _UNIT = "study = ? AND scale = ? AND key = ?"
 _LOST = "what is stored of it was changed or lost; the next run does it again"
 
@@ -106,7 +113,7 @@ class Store:
         store = cls(folder, Database.open(folder / FILE))
         try:
             if store._db.schema < SCHEMA:
-                store._seal_all()
+                store._sum_all()
         except BaseException:
             store.close()
             raise
@@ -259,10 +266,10 @@ class Store:
         )
         self._db.execute(
             f"UPDATE units SET checksum = ? WHERE {_UNIT}",
-            (seal(self._line(unit), texts), *_name(unit)),
+            (checksum_of(self._line(unit), texts), *_name(unit)),
         )
 
-    def _seal_all(self) -> None:
+    def _sum_all(self) -> None:
         """Make checksums of whole units where there were those of rows alone, and these hold."""
         with self._db.writing():
             pairs = self._db.execute("SELECT DISTINCT study, scale FROM units").fetchall()
@@ -271,7 +278,7 @@ class Store:
                 self._db.executemany(
                     f"UPDATE units SET checksum = ? WHERE {_UNIT} AND checksum = ?",
                     [
-                        (seal(line, rows), study, scale, line["key"], seal_of_rows(rows))
+                        (checksum_of(line, rows), study, scale, line["key"], checksum_of_rows(rows))
                         for line in self._lines(study, scale)
                         for rows in [texts.get(line["key"], [])]
                         if line["status"] == "done"

@@ -1,8 +1,8 @@
 """The line of a unit in the store: its checksum, and its JSON read and checked.
 
-A seal is the checksum of a finished unit: of its rows and of all that is stored with them. What the
+The checksum of a finished unit is of its rows and of all that is stored with them. What the
 plan says of a unit (its place, and whether it is current) is written by every run and is not
-sealed. Older stores have checksums of the rows alone.
+covered. Older stores have checksums of the rows alone.
 """
 
 import hashlib
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from triptych.lab.running.fingerprint import Code
 
-SEALED = (
+COVERED = (
     "study, scale, key, parameters, seed, settings, revision, seconds, error, device, versions, "
     "code, started_at, finished_at"
 )
@@ -29,21 +29,21 @@ class Fields(NamedTuple):
     code: Code | None
 
 
-def seal(line: Mapping[str, Any], rows: Iterable[str]) -> str:
+def checksum_of(line: Mapping[str, Any], rows: Iterable[str]) -> str:
     """The checksum of a unit: of its line, as the database has it, and of its rows' texts."""
-    facts = ascii([line[name] for name in SEALED.split(", ")])
+    facts = ascii([line[name] for name in COVERED.split(", ")])
     return _PREFIX + _digest([facts, *map(str, rows)], 32)
 
 
-def seal_of_rows(rows: Iterable[str]) -> str:
+def checksum_of_rows(rows: Iterable[str]) -> str:
     """The checksum of older stores."""
     return _digest(map(str, rows), 16)
 
 
 def holds(checksum: object, line: Mapping[str, Any], rows: Iterable[str]) -> bool:
     """Whether a finished unit is what was stored."""
-    sealed = isinstance(checksum, str) and checksum.startswith(_PREFIX)
-    return checksum == (seal(line, rows) if sealed else seal_of_rows(rows))
+    whole = isinstance(checksum, str) and checksum.startswith(_PREFIX)
+    return checksum == (checksum_of(line, rows) if whole else checksum_of_rows(rows))
 
 
 def read_fields(line: Mapping[str, Any]) -> Fields | None:
