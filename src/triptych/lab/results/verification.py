@@ -127,7 +127,7 @@ def _compared(
     workers: int,
     progress: Progress | None,
 ) -> Iterator[Compared]:
-    settings = json.dumps(to_json(evidence.laid_out(kept, study).settings))
+    settings = json.dumps(to_json(evidence.laid_out(kept, study).plan.settings))
     show, source = progress or Quiet(), source_of(study)
     names = short_labels([(unit.parameters, unit.seed) for unit in kept.units])
     labels = {unit.key: name for unit, name in zip(kept.units, names, strict=True)}

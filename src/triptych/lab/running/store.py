@@ -8,8 +8,8 @@ them back as they were, and a float comes back bit for bit.
     rows      one line per row of a finished unit, numbered in the study's order
     studies   of a user's own studies, what the last run of each concluded (see `lab/results`)
 
-A finished unit has a checksum of its rows and of all that is stored with them (`checksums`). One that
-was changed or lost rows counts as failed, so that the next run does it again.
+A finished unit has a checksum of its rows and of all that is stored with them (`checksums`). One
+that was changed or lost rows counts as failed, so that the next run does it again.
 """
 
 import json
