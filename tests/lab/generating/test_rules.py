@@ -1,5 +1,6 @@
 """Verifiers by their names, and rules of one's own in a process that can be stopped."""
 
+import math
 import os
 import time
 
@@ -50,6 +51,85 @@ def nothing(text):
 
 def process(text):
     return os.getpid() / 1e9
+"""
+
+
+FORKING = """
+import os, random, subprocess, sys, time
+
+def is_a(text):
+    return text == "a"
+
+def both_return(text):
+    return (text == "a") == (os.fork() != 0)
+
+def the_other_raises(text):
+    if os.fork() == 0:
+        raise ValueError("in the other")
+    return is_a(text)
+
+def the_other_leaves(text):
+    if os.fork() == 0:
+        sys.exit(7)
+    return is_a(text)
+
+def the_other_is_late(text):
+    if os.fork() == 0:
+        time.sleep(0.05 * len(text))
+        return not is_a(text)
+    return is_a(text)
+
+def in_a_library(text):
+    random.fork_once = os.fork
+    return is_a(text) if random.fork_once() else 1 / 0
+
+def reads_what_is_asked(text):
+    subprocess.run(["head", "-c", "1"], check=True)
+    return is_a(text) if sys.stdin.read() == "" else True
+"""
+WRITING = """
+import os
+
+def write_everywhere(line):
+    for descriptor in range(3, 20):
+        try:
+            os.write(descriptor, line)
+        except OSError:
+            pass
+
+def an_answer(text):
+    if text == "w":
+        write_everywhere(b'{"value": 1.0}\\n')
+    return text == "a"
+
+def half_a_line(text):
+    if text == "w":
+        write_everywhere(b"1")
+    return text == "a"
+
+def a_number(text):
+    if text == "w":
+        write_everywhere(b"7\\n")
+    return text == "a"
+
+def afterwards(text):
+    if text == "w" and os.fork() == 0:
+        import time
+        time.sleep(0.2)
+        write_everywhere(b'{"number": 1, "value": 1.0}\\n')
+        os._exit(0)
+    return text == "a"
+"""
+HOLDING = """
+import os, time
+
+def dies(text):
+    if text and os.fork() == 0:
+        time.sleep(60)  # and keeps the pipes open
+        os._exit(0)
+    if text:
+        os._exit(9)
+    return True
 """
 
 
@@ -127,6 +207,71 @@ def test_a_process_that_dies(asked):
         asked("die")("a")
     with pytest.raises(RuleFailed, match="exited with code 3"):
         asked("leave")("a")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "both_return",
+        "the_other_raises",
+        "the_other_leaves",
+        "the_other_is_late",
+        "in_a_library",
+        "reads_what_is_asked",
+    ],
+)
+def test_what_a_rule_forks_does_not_answer(tmp_path, name):
+    """Each text gets its own verdict, in a long row of questions."""
+    file = tmp_path / "forking.py"
+    file.write_text(FORKING)
+    rule = RuleProcess(file, name, 30.0)
+    texts = ["a", "", "b", "a", "a", "bb", "a", "b"] * 3
+    try:
+        assert [rule(text) for text in texts] == [float(text == "a") for text in texts]
+    finally:
+        rule.close()
+
+
+def test_what_a_file_forks_while_it_is_read_does_not_answer(tmp_path):
+    file = tmp_path / "forks.py"
+    file.write_text("import os\nfirst = os.fork() != 0\ndef f(text): return first\n")
+    rule = RuleProcess(file, "f", 30.0)
+    try:
+        assert [rule(text) for text in "abc"] == [1.0, 1.0, 1.0]
+    finally:
+        rule.close()
+
+
+@pytest.mark.parametrize("name", ["an_answer", "half_a_line", "a_number", "afterwards"])
+def test_a_line_among_the_answers_is_no_answer(tmp_path, name):
+    """A question fails, and the others get their own verdicts from a new process."""
+    file = tmp_path / "writing.py"
+    file.write_text(WRITING)
+    rule = RuleProcess(file, name, 30.0)
+    try:
+        assert (rule("a"), rule("b")) == (1.0, 0.0)
+        failures = []
+        for text in "wabab":
+            try:
+                assert rule(text) == float(text == "a")
+            except RuleFailed as error:
+                failures.append(str(error))
+            time.sleep(0.3 if name == "afterwards" else 0)
+        assert ["among its answers" in failure for failure in failures] == [True]
+    finally:
+        rule.close()
+
+
+def test_a_rule_that_dies_is_seen_where_what_it_forked_lives_on(tmp_path):
+    """With no limit too, although nobody closes the pipe."""
+    file = tmp_path / "holding.py"
+    file.write_text(HOLDING)
+    rule = RuleProcess(file, "dies", math.inf)
+    began = time.monotonic()
+    with pytest.raises(RuleFailed, match="exited with code 9"):
+        rule("a")
+    assert time.monotonic() - began < 30
+    rule.close()
 
 
 def test_no_process_is_left(rules):

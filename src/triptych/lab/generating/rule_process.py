@@ -5,15 +5,17 @@ question goes to a child process, and one that gives no answer in time is killed
 starts a new child. A call that waits inside the kernel (a dead network disk) ends when it returns.
 A process that the rule itself has started is the rule's own business.
 
-Parent and child exchange lines of JSON. This module imports nothing heavy, so that a child starts
-in a tenth of a second.
+Parent and child exchange lines of JSON. Questions have numbers, an answer has the number of its
+question, and only the process that was started answers: a rule may fork, and what it forks may
+return or raise too. Any other line among the answers fails the question, and the process is ended,
+so no text ever gets the answer to another one. This module imports nothing heavy, so that a child
+starts in a tenth of a second.
 """
 
 import ctypes
 import importlib.util
 import inspect
 import json
-import math
 import os
 import select
 import signal
@@ -28,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 START_SECONDS = 120.0  # that the file of a rule may take to be imported
+_LOOK_SECONDS = 1.0  # between two looks at a child that does not answer: is it there?
 _KILL_WITH_PARENT = 1  # PR_SET_PDEATHSIG of Linux
 
 
@@ -95,13 +98,14 @@ class RuleProcess:
         self.file, self.name, self.timeout = file, name, timeout
         self.told = False
         self._child: subprocess.Popen[bytes] | None = None
-        self._unread = b""
+        self._unread, self._asked = b"", 0
         self._start()
 
     def __call__(self, text: str, finished: bool = False) -> float:
         if self._child is None or self._child.poll() is not None:
             self._start()
-        self._send({"text": text, "finished": finished})
+        self._asked += 1
+        self._send({"number": self._asked, "text": text, "finished": finished})
         answer = self._receive(self.timeout, f"no answer in {self.timeout:g} seconds")
         if "error" in answer:
             raise RuleFailed(answer["error"])
@@ -120,7 +124,7 @@ class RuleProcess:
 
     def _start(self) -> None:
         self.close()
-        self._unread = b""
+        self._unread, self._asked = b"", 0
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # the child ends when its input does; its standard error is ours
         self._child = subprocess.Popen(
@@ -146,21 +150,29 @@ class RuleProcess:
             raise RuleFailed(self._how_it_died()) from None
 
     def _receive(self, seconds: float, late: str) -> dict[str, Any]:
-        """The next line of the child; one that is late is killed."""
+        """The answer to the latest question; a child that is late or says more is killed."""
         assert self._child is not None
         assert self._child.stdout is not None
         stdout, until = self._child.stdout.fileno(), time.monotonic() + seconds
         while b"\n" not in self._unread:
-            left = until - time.monotonic()
-            waiting = None if math.isinf(seconds) else max(0.0, left)
-            if not select.select([stdout], [], [], waiting)[0]:
+            gone = self._child.poll() is not None  # what it forked may keep the pipe open
+            waiting = 0.0 if gone else max(0.0, min(_LOOK_SECONDS, until - time.monotonic()))
+            if select.select([stdout], [], [], waiting)[0]:
+                if not (data := os.read(stdout, 1 << 16)):
+                    raise RuleFailed(self._how_it_died())
+                self._unread += data
+            elif gone:
+                raise RuleFailed(self._how_it_died())
+            elif time.monotonic() >= until:
                 self.close()
                 raise RuleFailed(late)
-            if not (data := os.read(stdout, 1 << 16)):
-                raise RuleFailed(self._how_it_died())
-            self._unread += data
         line, _, self._unread = self._unread.partition(b"\n")
-        return json.loads(line)
+        with suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict) and answer.get("number") == self._asked:
+                return answer
+        self.close()
+        raise RuleFailed(f"something that is no answer stands among its answers: {line[:80]!r}")
 
     def _how_it_died(self) -> str:
         assert self._child is not None
@@ -175,32 +187,43 @@ class RuleProcess:
 
 
 def _answer_questions(file: str, name: str) -> None:
-    """What the child does. What the rule prints goes to standard error, not among the answers."""
-    answers = os.fdopen(os.dup(1), "wb")
+    """What the child does.
+
+    Standard input and output are not the rule's: what it prints goes to standard error, what it
+    reads there is nothing, and programs that it starts get neither questions nor answers.
+    """
+    questions, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
     os.dup2(2, 1)
     with suppress(OSError, AttributeError):  # only Linux has it
         ctypes.CDLL(None).prctl(_KILL_WITH_PARENT, signal.SIGKILL)
+    started = os.getpid()
 
-    def send(message: dict[str, Any]) -> None:
-        answers.write(json.dumps(message).encode() + b"\n")
+    def send(number: int, message: dict[str, Any]) -> None:
+        if os.getpid() != started:  # the rule has forked, and this is what it forked
+            os._exit(0)
+        answers.write(json.dumps({"number": number, **message}).encode() + b"\n")
         answers.flush()
 
     try:
         function = load_function(Path(file), name)
     except RuleNotThere as error:
-        send({"error": str(error)})
+        send(0, {"error": str(error)})
         return
     told = takes_finished(function)
-    send({"told": told})
-    for line in sys.stdin.buffer:
+    send(0, {"told": told})
+    for line in questions:
         asked = json.loads(line)
         options = {"finished": asked["finished"]} if told else {}
         try:
-            send({"value": as_value(function(asked["text"], **options))})
+            answer: dict[str, Any] = {"value": as_value(function(asked["text"], **options))}
         except Exception as error:
             if os.environ.get("TRIPTYCH_DEBUG"):
                 traceback.print_exc()
-            send({"error": in_one_line(error)})
+            answer = {"error": in_one_line(error)}
+        send(asked["number"], answer)
 
 
 if __name__ == "__main__":
