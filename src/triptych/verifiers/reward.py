@@ -26,11 +26,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from triptych.core.own_code import refuse_own_code
 from triptych.core.validation import (
     Count,
     UserError,
     as_count,
     as_device,
+    as_flag,
     as_list,
     as_text,
     check_can,
@@ -89,9 +91,14 @@ class RewardModel:
         dtype: str = "float32",
         device: torch.device | str = "cpu",
         local_files_only: bool = False,
+        trust_remote_code: bool = False,
     ) -> "RewardModel":
-        """The classifier in the folder `where`, or of that name on the hub."""
-        model, tokenizer = _load(where, dtype, local_files_only)
+        """The classifier in the folder `where`, or of that name on the hub.
+
+        trust_remote_code=True runs the Python files of the model itself, with all your rights.
+        """
+        trust_remote_code = as_flag("trust_remote_code", trust_remote_code)
+        model, tokenizer = _load(where, dtype, local_files_only, trust_remote_code)
         model = model.to(as_device(device))
         return cls(model, tokenizer, label=label, length=length, batch=batch)
 
@@ -297,7 +304,9 @@ def _padding(model: Any, tokenizer: Any) -> int | None:
     return pad
 
 
-def _load(where: str | Path, dtype: str, local_files_only: bool) -> tuple[Any, Any]:
+def _load(
+    where: str | Path, dtype: str, local_files_only: bool, trust_remote_code: bool
+) -> tuple[Any, Any]:
     if not isinstance(where, str | Path) or not str(where):
         raise UserError(f"where is {shown(where)}; pass a folder or a name on the hub")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
@@ -309,15 +318,17 @@ def _load(where: str | Path, dtype: str, local_files_only: bool) -> tuple[Any, A
         )
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+    options: dict[str, Any] = {
+        "local_files_only": local_files_only,
+        "trust_remote_code": trust_remote_code,
+    }
     try:
         both: Any = AutoModelForSequenceClassification.from_pretrained(
-            str(where),
-            dtype=getattr(torch, dtype),
-            output_loading_info=True,
-            local_files_only=local_files_only,
+            str(where), dtype=getattr(torch, dtype), output_loading_info=True, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(where), local_files_only=local_files_only)
+        tokenizer = AutoTokenizer.from_pretrained(str(where), **options)
     except Exception as error:  # the readers of damaged files raise classes of their own
+        refuse_own_code(str(where), error)
         raise UserError(
             f"the reward model {str(where)!r} could not be loaded: {_short(error)} It must be a "
             "folder with a sequence classifier and its tokenizer, or a name on the hub"

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from triptych.lab.cli.options import Address, Device
+from triptych.lab.cli.options import Address, Device, TrustCode
 from triptych.lab.plain_text import echo
 from triptych.lab.running.interrupts import explain_stop
 
@@ -75,6 +75,7 @@ def generate(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Make the rows again that failed.")
     ] = False,
+    trust_remote_code: TrustCode = False,
 ) -> None:
     """Guide a model over a file of prompts, with a verifier.
 
@@ -85,15 +86,15 @@ def generate(
     Example: triptych generate --model smollm2-135m --prompts prompts.jsonl --verifier json
     --max-new-tokens 100 --out texts.jsonl
     """
-    from triptych.core.validation import UserError
+    from triptych.lab.generating.places import Places, refuse_same_files
     from triptych.lab.generating.progress import PromptProgress
     from triptych.lab.generating.prompts import read_prompts
     from triptych.lab.generating.run import Spread
     from triptych.lab.generating.run import generate as complete_all
     from triptych.lab.generating.settings import make_settings
 
-    if prompts != "-" and Path(prompts).resolve() == out.resolve():
-        raise UserError(f"--prompts and --out are the same file, {out}; give another --out")
+    places, read = Places.of(out, trace), {} if prompts == "-" else {"--prompts": prompts}
+    refuse_same_files(places, read)
     asked = read_prompts(prompts)
     settings = make_settings(
         model=model,
@@ -111,7 +112,9 @@ def generate(
         budget_questions=budget_questions,
         budget_seconds=budget_seconds,
         timeout=timeout,
+        trust_remote_code=trust_remote_code,
     )
+    refuse_same_files(places, settings.read_files())
     with explain_stop():
         summary = complete_all(
             asked,

@@ -20,6 +20,13 @@ class EngineName(StrEnum):
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Device = Annotated[str, typer.Option(help="Compute on this device: cpu, cuda or cuda:1.")]
+TrustCode = Annotated[
+    bool,
+    typer.Option(
+        "--trust-remote-code",
+        help="Run the model's own Python files if it needs them: they run with all your rights.",
+    ),
+]
 Out = Annotated[Path, typer.Option(help="The run folder has results, cache and report.")]
 ScaleOption = Annotated[
     ScaleName,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from triptych.lab.cli.options import Json
+from triptych.lab.cli.options import Json, TrustCode
 from triptych.lab.plain_text import echo
 
 
@@ -43,6 +43,7 @@ def topics(
     out: Annotated[Path, typer.Option(help="Folder of the page, JSON and figures.")] = Path(
         "topics"
     ),
+    trust_remote_code: TrustCode = False,
     as_json: Json = False,
 ) -> None:
     """See whether a model keeps words of one topic together.
@@ -75,6 +76,7 @@ def topics(
         groups=parse_groups(group or []),
         paragraphs=paragraphs,
         random_copy=random_copy,
+        trust_remote_code=trust_remote_code,
         tell=lambda what: typer.echo(f"{what} ...", err=True),
     )
     page = write_page(reading, out)

@@ -86,7 +86,10 @@ def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # we have one of our own
     try:
         return PretrainedCausalLM.from_pretrained(
-            settings.model, dtype=settings.dtype, device=device
+            settings.model,
+            dtype=settings.dtype,
+            device=device,
+            trust_remote_code=settings.trust_remote_code,
         )
     except (OSError, ModuleNotFoundError) as error:
         raise UserError(str(error)) from error

@@ -2,19 +2,30 @@
 
 Rows are appended by whole batches and brought to the disk at once, so a kill leaves at most one
 line that is cut; it is taken away at the next start. A row says under which settings it was made.
-The settings themselves are in a file beside it.
+The settings themselves are in a file next to it (`places`).
 """
 
 import fcntl
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
+from io import FileIO
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from triptych.core import files
 from triptych.core.validation import UserError
+from triptych.lab.generating.places import (
+    ROWS_NAME,
+    Places,
+    is_cut_line,
+    read_settings,
+    read_traces,
+    refuse_other_settings,
+    refuse_same_files,
+)
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.settings import Settings, changed_settings
 
@@ -37,11 +48,10 @@ COLUMNS = (
 failed    no text could be made: the verifier gave no answer, or the prompt does not fit
 seconds   the row's share of the time that its batch took
 """
-_BEGINNING = b'{"id": '  # of every row that we write
 
 
 class RowFile:
-    """A file of rows that one run writes to, and the traces beside it.
+    """A file of rows that one run writes to, and the traces next to it.
 
         with RowFile(path, settings, fresh=False, trace=False) as file:
             todo = file.missing(prompts)
@@ -54,12 +64,14 @@ class RowFile:
         self, path: Path, settings: Settings, *, fresh: bool = False, trace: bool = False
     ) -> None:
         self.path, self.settings = path, settings
-        self._settings_file = path.with_suffix(".settings.json")
-        self._trace_file = path.with_suffix(".trace.jsonl") if trace else None
-        self._refuse_other_files(fresh)
+        self._places = Places.of(path, trace)
+        refuse_same_files(self._places, {})
+        self._refuse_other_rows(fresh)
+        refuse_other_settings(self._places)
+        traces = read_traces(self._places)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = path.open("a+b")
+            self._file = _to_append(path)
         except OSError as error:
             raise UserError(f"{path} cannot be written ({error.strerror or error})") from error
         self._lock()
@@ -68,9 +80,9 @@ class RowFile:
                 self._file.truncate(0)
             self.done = self._read()
             self._check_settings()
-            self._mend_traces(fresh)
-            text = json.dumps(settings.as_json(), indent=2)
-            _write_whole(self._settings_file, text.encode() + b"\n")
+            self._mend_traces([] if fresh else traces)
+            text = json.dumps({ROWS_NAME: path.name, **settings.as_json()}, indent=2)
+            files.write_text(self._places.settings, text + "\n")
         except BaseException:
             self._file.close()
             raise
@@ -106,37 +118,30 @@ class RowFile:
         """Take the rows away that failed."""
         self.done = {name: row for name, row in self.done.items() if not row["failed"]}
         kept = b"".join(_line(row) for row in self.done.values())
-        _write_whole(self.path, kept)
+        files.write_bytes(self.path, kept)
         self._file.close()
-        self._file = self.path.open("a+b")
+        self._file = _to_append(self.path)
         self._lock()
 
     def append(self, rows: Sequence[Row], traces: Sequence[Row] = ()) -> None:
         """Write rows in one piece and bring them to the disk; their traces come first."""
-        if self._trace_file is not None and traces:
-            with self._trace_file.open("ab") as opened:
-                self._write(opened, traces)
-        self._write(self._file, rows)
-        self.done |= {str(row["id"]): row for row in rows}
-
-    def _write(self, opened: Any, rows: Sequence[Row]) -> None:
         try:
-            opened.write(b"".join(_line(row) for row in rows))
-            opened.flush()
-            os.fsync(opened.fileno())
+            if self._places.traces is not None and traces:
+                with _to_append(self._places.traces) as opened:
+                    _add_lines(opened, traces)
+            _add_lines(self._file, rows)
         except OSError as error:
             raise UserError(
                 f"{self.path} cannot be written ({error.strerror or error}): make space there; the "
                 "same command then goes on"
             ) from error
+        self.done |= {str(row["id"]): row for row in rows}
 
     # ------------------------------------------------------------------ what was there before
 
-    def _refuse_other_files(self, fresh: bool) -> None:
+    def _refuse_other_rows(self, fresh: bool) -> None:
         """A file that is no file of rows is never changed, with --fresh neither."""
         path = self.path
-        if path.is_dir():
-            raise UserError(f"{path} is a folder; --out is the file of the rows")
         if not path.exists() or path.stat().st_size == 0:
             return
         with path.open("rb") as opened:
@@ -144,8 +149,8 @@ class RowFile:
         try:
             row = json.loads(first)
             ours = isinstance(row, dict) and set(COLUMNS) <= set(row)
-        except ValueError:  # a line that a kill has cut is ours if it begins so
-            ours = not first.endswith(b"\n") and _BEGINNING.startswith(first[: len(_BEGINNING)])
+        except ValueError:
+            ours = is_cut_line(first, "prompt")
         if not ours:
             again = ", and --fresh does not remove it" if fresh else ""
             raise UserError(f"{path} is not a file of rows that `triptych generate` wrote{again}")
@@ -187,8 +192,9 @@ class RowFile:
         if other is None:
             return
         changed: list[str] = []
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            before: Mapping[str, Any] = json.loads(self._settings_file.read_text())
+        before = read_settings(self._places.settings) or {}
+        before.pop(ROWS_NAME, None)
+        with suppress(ValueError, TypeError, KeyError):
             if Settings.from_json(before).fingerprint == other["settings"]:
                 changed = changed_settings(before, self.settings.as_json())
         what = "; ".join(changed) or "they are not the same"
@@ -197,17 +203,33 @@ class RowFile:
             "to start again"
         )
 
-    def _mend_traces(self, fresh: bool) -> None:
-        """Traces of prompts without a row, or of a line that was cut, are taken away."""
-        file = self._trace_file
-        if file is None or not file.exists():
+    def _mend_traces(self, lines: Sequence[bytes]) -> None:
+        """Of these traces those of prompts with a row stay; a line that was cut is taken away."""
+        path = self._places.traces
+        if path is None or not path.exists():
             return
-        kept = []
-        for line in [] if fresh else file.read_bytes().split(b"\n"):
-            with suppress(ValueError, TypeError, KeyError):
-                if str(json.loads(line)["id"]) in self.done:
-                    kept.append(line + b"\n")
-        _write_whole(file, b"".join(kept))
+        kept = [line + b"\n" for line in lines if str(json.loads(line)["id"]) in self.done]
+        if sum(map(len, kept)) != path.stat().st_size:
+            files.write_bytes(path, b"".join(kept))
+
+
+def _to_append(path: Path) -> FileIO:
+    """A file that is read and grows, without a buffer: nothing is left to write when it closes."""
+    return FileIO(path, "a+")
+
+
+def _add_lines(opened: FileIO, rows: Sequence[Row]) -> None:
+    """Write all of these lines, or none, and bring them to the disk."""
+    left = memoryview(b"".join(_line(row) for row in rows))
+    before = os.fstat(opened.fileno()).st_size
+    try:
+        while left:
+            left = left[opened.write(left) :]
+        os.fsync(opened.fileno())
+    except OSError:
+        with suppress(OSError):
+            opened.truncate(before)
+        raise
 
 
 def _line(row: Row) -> bytes:
@@ -216,15 +238,3 @@ def _line(row: Row) -> bytes:
         return text.encode() + b"\n"
     except UnicodeEncodeError:  # half a character; JSON can write it as \ud800
         return json.dumps(row, allow_nan=False).encode() + b"\n"
-
-
-def _write_whole(file: Path, data: bytes) -> None:
-    """Replace a file, so that it is there whole or as before."""
-    part = file.with_name(file.name + ".part")
-    try:
-        part.write_bytes(data)
-        os.replace(part, file)
-    except OSError as error:
-        raise UserError(f"{file} cannot be written ({error.strerror or error})") from error
-    finally:
-        part.unlink(missing_ok=True)

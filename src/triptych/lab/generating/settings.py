@@ -32,6 +32,8 @@ class Settings:
     weights     a digest of its files, empty for a model of the hub
     algorithm   its name, or the file of the user's own; `own_algorithm` is that file's digest
     options     of the algorithm, all of them
+    trust_remote_code
+                the model's own Python files may run; it is in the JSON only where it is so
     """
 
     model: str
@@ -51,12 +53,15 @@ class Settings:
     budget_questions: int | None
     budget_seconds: float | None
     timeout: float
+    trust_remote_code: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; a limit of infinity is None there."""
         plain = asdict(self)
         plain["verifier"] = self.verifier._asdict() if self.verifier else None
         plain["timeout"] = None if math.isinf(self.timeout) else self.timeout
+        if not self.trust_remote_code:
+            del plain["trust_remote_code"]
         return plain
 
     @classmethod
@@ -74,6 +79,13 @@ class Settings:
     def budget(self) -> Budget | None:
         limits = (self.budget_tokens, self.budget_questions, self.budget_seconds)
         return None if limits == (None, None, None) else Budget(*limits)
+
+    def read_files(self) -> dict[str, str]:
+        """The files that these settings name, by the option that names them."""
+        found = {"--algorithm": self.algorithm} if self.own_algorithm else {}
+        if self.verifier is not None and self.verifier.file:
+            found["--verifier"] = self.verifier.file
+        return found | ({"--model": self.model} if Path(self.model).is_file() else {})
 
     def record(self) -> Algorithm:
         """The algorithm itself."""
@@ -97,6 +109,7 @@ def make_settings(
     budget_questions: int | None,
     budget_seconds: float | None,
     timeout: float,
+    trust_remote_code: bool = False,
 ) -> Settings:
     """Settings from what a user wrote; all that is wrong with it is said here."""
     record = find_algorithm(algorithm)
@@ -127,6 +140,7 @@ def make_settings(
         budget_questions=budget_questions,
         budget_seconds=budget_seconds,
         timeout=as_number("--timeout", timeout, above=0, finite=False),
+        trust_remote_code=trust_remote_code,
     )
 
 

@@ -62,11 +62,13 @@ def read_topics(
     groups: Sequence[Sequence[str]] = (),
     paragraphs: bool = False,
     random_copy: bool = True,
+    trust_remote_code: bool = False,
     tell: Tell | None = None,
 ) -> Reading:
     """Fit and measure, once for every seed of LDA; without groups, the words of the source.
 
-    With `paragraphs` every paragraph of the corpus is a document of its own.
+    With `paragraphs` every paragraph of the corpus is a document of its own. trust_remote_code=True
+    runs the Python files of the model itself, with all your rights.
     """
     seeds, tell = as_count("seeds", seeds, at_least=1), tell or (lambda what: None)
     where = find_model(model)
@@ -77,7 +79,9 @@ def read_topics(
         raise UserError(_too_few(corpus, documents, sizes.topics))
     tell(f"loading {model}")
     _without_bars()
-    encoder = PretrainedEncoder.from_pretrained(where, name=model)
+    encoder = PretrainedEncoder.from_pretrained(
+        where, name=model, trust_remote_code=trust_remote_code
+    )
     records: list[Record] = []
     if groups or all(encoder.word_tokens(word) for group in GROUPS for word in group):
         records.append(word_map(encoder, groups or GROUPS))

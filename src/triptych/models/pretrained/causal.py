@@ -97,12 +97,14 @@ class PretrainedCausalLM:
         bos: bool | Count = True,
         local_files_only: bool = False,
         revision: str | None = None,
+        trust_remote_code: bool = False,
     ) -> "PretrainedCausalLM":
         """The model in the folder `where`, of that name on the hub, or in a .gguf file.
 
         `where` may be the path of the .gguf file, or the folder or hub name with `gguf_file` its
         name there. Its weights are expanded to `dtype`. `revision` pins a commit of the hub.
         Without a connection, local_files_only=True looks at what is on disk at once.
+        trust_remote_code=True runs the Python files of the model itself, with all your rights.
         """
         device = as_device(device)
         model, tokenizer = load_causal(
@@ -111,6 +113,7 @@ class PretrainedCausalLM:
             gguf_file=gguf_file,
             local_files_only=local_files_only,
             revision=revision,
+            trust_remote_code=trust_remote_code,
         )
         return cls(model.to(device), tokenizer, length=length, bos=bos)
 

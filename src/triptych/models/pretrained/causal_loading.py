@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 
-from triptych.core.validation import UserError, shown
+from triptych.core.own_code import refuse_own_code
+from triptych.core.validation import UserError, as_flag, shown
 
 _DTYPES = {
     "float32": torch.float32,
@@ -28,14 +29,19 @@ def load_causal(
     gguf_file: str | None,
     local_files_only: bool,
     revision: str | None,
+    trust_remote_code: bool = False,
 ) -> tuple[Any, Any]:
     """The model and its tokenizer."""
+    trust_remote_code = as_flag("trust_remote_code", trust_remote_code)
     name, gguf_file = _place(where, gguf_file)
     precision = as_dtype(dtype)
     _check_packages(gguf_file)
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    options: dict[str, Any] = {"local_files_only": local_files_only}
+    options: dict[str, Any] = {
+        "local_files_only": local_files_only,
+        "trust_remote_code": trust_remote_code,
+    }
     options |= {} if revision is None else {"revision": revision}
     options |= {} if gguf_file is None else {"gguf_file": gguf_file}
     shown_name = name if gguf_file is None else str(Path(name) / gguf_file)
@@ -44,6 +50,7 @@ def load_causal(
             name, dtype=precision, output_loading_info=True, **options
         )
     except ValueError as error:
+        refuse_own_code(shown_name, error)
         raise UserError(
             f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}"
         ) from error
@@ -58,6 +65,7 @@ def load_causal(
     try:
         return model, AutoTokenizer.from_pretrained(name, **options)
     except Exception as error:  # it raises many classes for one thing
+        refuse_own_code(shown_name, error)
         raise UserError(
             f"{shown_name!r} has a model, and no tokenizer that transformers can load: "
             f"{_short(error)} Save it there with tokenizer.save_pretrained, or load both yourself "

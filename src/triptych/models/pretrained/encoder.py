@@ -27,7 +27,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.validation import UserError, as_count, as_seed, check_can, shown
+from triptych.core.own_code import refuse_own_code
+from triptych.core.validation import UserError, as_count, as_flag, as_seed, check_can, shown
 from triptych.models.pretrained.causal_loading import load_causal
 
 WORD = re.compile(r"[A-Za-z]{3,}")
@@ -116,10 +117,19 @@ class PretrainedEncoder:
 
     @classmethod
     def from_pretrained(
-        cls, where: str | Path, *, name: str | None = None, local_files_only: bool = False
+        cls,
+        where: str | Path,
+        *,
+        name: str | None = None,
+        local_files_only: bool = False,
+        trust_remote_code: bool = False,
     ) -> "PretrainedEncoder":
-        """The model in a folder or a .gguf file, or with this name on the hub."""
-        model, tokenizer = _load(where, local_files_only)
+        """The model in a folder or a .gguf file, or with this name on the hub.
+
+        trust_remote_code=True runs the Python files of the model itself, with all your rights.
+        """
+        trust_remote_code = as_flag("trust_remote_code", trust_remote_code)
+        model, tokenizer = _load(where, local_files_only, trust_remote_code)
         return cls(model, tokenizer, name or Path(where).name)
 
     # ------------------------------------------------------------------ text
@@ -260,7 +270,7 @@ def cut_passage(encoder: TextEncoder, tokens: Sequence[int], most: int) -> list[
 # ---------------------------------------------------------------------- loading
 
 
-def _load(where: str | Path, local_files_only: bool) -> tuple[Any, Any]:
+def _load(where: str | Path, local_files_only: bool, trust_remote_code: bool) -> tuple[Any, Any]:
     if not isinstance(where, str | Path) or not str(where):
         raise UserError(f"the model is {shown(where)}; it must be a folder, a file or a name")
     if Path(where).suffix == ".gguf":
@@ -278,15 +288,17 @@ def _load(where: str | Path, local_files_only: bool) -> tuple[Any, Any]:
             "pip install 'transformers>=5,<6'",
             name=error.name,
         ) from error
+    options: dict[str, Any] = {
+        "local_files_only": local_files_only,
+        "trust_remote_code": trust_remote_code,
+    }
     try:
         both: Any = AutoModel.from_pretrained(
-            str(where),
-            dtype=torch.float32,
-            output_loading_info=True,
-            local_files_only=local_files_only,
+            str(where), dtype=torch.float32, output_loading_info=True, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(where), local_files_only=local_files_only)
+        tokenizer = AutoTokenizer.from_pretrained(str(where), **options)
     except Exception as error:  # readers of damaged or other files raise classes of their own
+        refuse_own_code(str(where), error)
         raise UserError(
             f"{str(where)!r} is neither an encoder nor a causal model with a tokenizer that "
             f"transformers can load: {' '.join(str(error).split())[:160]}"

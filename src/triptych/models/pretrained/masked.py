@@ -21,7 +21,7 @@ transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imp
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import shorten
@@ -32,6 +32,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from triptych.core.logspace import with_point_masses
+from triptych.core.own_code import refuse_own_code
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -40,6 +41,7 @@ from triptych.core.validation import (
     UserError,
     as_count,
     as_device,
+    as_flag,
     as_integers,
     as_list,
     as_masked,
@@ -100,6 +102,7 @@ class PretrainedMaskedLM:
         local_files_only: bool = False,
         revision: str | None = None,
         words: Sequence[str] | None = None,
+        trust_remote_code: bool = False,
     ) -> "PretrainedMaskedLM":
         """The model called `name` on the Hugging Face hub, or in the folder `name`.
 
@@ -109,9 +112,15 @@ class PretrainedMaskedLM:
         Where spaces belong to tokens (Roberta), " great" and "great" are different words.
         `revision` pins a commit of the hub. Without a connection, local_files_only=True looks at
         what is on disk at once; otherwise the hub is tried for up to a minute first.
+        trust_remote_code=True runs the Python files of the model itself, with all your rights.
         """
         device = as_device(device)
-        model, tokenizer = _load(str(name), dtype, local_files_only, revision)
+        where: dict[str, Any] = {
+            "local_files_only": local_files_only,
+            "trust_remote_code": as_flag("trust_remote_code", trust_remote_code),
+        }
+        where |= {} if revision is None else {"revision": revision}
+        model, tokenizer = _load(str(name), dtype, where)
         if tokenizer.mask_token_id is None:
             raise UserError(
                 f"the tokenizer of {str(name)!r} has no mask token; a masked LM needs one"
@@ -283,10 +292,8 @@ class PretrainedMaskedLM:
 # ---------------------------------------------------------------------- loading
 
 
-def _load(
-    name: str, dtype: torch.dtype, local_files_only: bool, revision: str | None
-) -> tuple[Any, Any]:
-    """The model and its tokenizer."""
+def _load(name: str, dtype: torch.dtype, where: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The model and its tokenizer; `where` is how transformers looks for them."""
     try:
         from transformers import AutoModelForMaskedLM, AutoTokenizer
     except ModuleNotFoundError as error:
@@ -295,15 +302,13 @@ def _load(
             "pip install 'transformers>=5,<6'",
             name=error.name,
         ) from error
-    where: dict[str, Any] = {"local_files_only": local_files_only}
-    if revision is not None:
-        where["revision"] = revision
     try:
         model, loaded = AutoModelForMaskedLM.from_pretrained(
             name, dtype=dtype, output_loading_info=True, **where
         )
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
     except ValueError as error:
+        refuse_own_code(name, error)
         raise UserError(
             f"{name!r} is not a masked LM that transformers can load: {_short(error)}"
         ) from error
