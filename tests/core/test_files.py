@@ -23,7 +23,6 @@ from triptych.core.files import (
     lock_folder,
     remove_parts,
     replacing,
-    replacing_folder,
     write_bytes,
     write_json,
     write_tensors,
@@ -230,33 +229,6 @@ def test_half_files_of_other_machines_stay_for_a_day(tmp_path):
     assert names(tmp_path) == [users.name]
 
 
-def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
-    place = tmp_path / "model"
-    host = socket.gethostname().replace(".", "-")
-    left = tmp_path / f".model.{host}.{2**22 - 1}-0a.part"
-    left.mkdir()
-    (left / "half").touch()
-    with replacing_folder(place) as part:
-        (part / "a").write_text("old")
-        (part / "deep").mkdir()
-        (part / "deep" / "b").write_text("old")
-    assert names(tmp_path) == ["model"]
-
-    def write_half():
-        with replacing_folder(place, advice="mend it") as part:
-            (part / "a").write_text("new")
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(NotWritten, match=r"No space left on device\): mend it"):
-        write_half()
-    assert names(place) == ["a", "deep"]
-    assert (place / "a").read_text() == "old"
-    assert names(tmp_path) == ["model"]
-    with replacing_folder(place) as part:
-        (part / "c").touch()
-    assert names(place) == ["c"]
-
-
 # What writes files and is not `core/files.py`, with the reason.
 OTHER_WRITERS = {
     "src/triptych/lab/generating/rows.py": "a file of rows grows by whole lines",
@@ -264,6 +236,7 @@ OTHER_WRITERS = {
     "src/triptych/lab/running/cache.py": "the lock of an entry, which is empty",
     "src/triptych/lab/running/database.py": "SQLite",
     "src/triptych/lab/results/plots.py": "into memory",
+    "src/triptych/models/pretrained/copies.py": "into a locked folder, then moved",
     "src/triptych/models/pretrained/fetching.py": "into a locked folder; sums, then moved",
     "src/triptych/studies/generation/code_cases/writers.py": "a text for the stand-in, no file",
     "src/triptych/core/compiled.py": "a folder for the C compiler that is gone a moment later",
@@ -292,7 +265,7 @@ def writes(tree, ours=frozenset()):
         if isinstance(node, ast.With) and any(
             isinstance(item.context_expr, ast.Call)
             and isinstance(item.context_expr.func, ast.Name)
-            and item.context_expr.func.id in ours & {"replacing", "replacing_folder"}
+            and item.context_expr.func.id in ours & {"replacing"}
             for item in node.items
         ):
             through |= {id(inner) for inner in ast.walk(node)}

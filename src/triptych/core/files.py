@@ -15,7 +15,6 @@ import json
 import os
 import re
 import secrets
-import shutil
 import socket
 import stat
 import time
@@ -79,27 +78,6 @@ def replacing(path: Path | str, *, durable: bool = True, advice: str = _ADVICE) 
     finally:
         with suppress(OSError):
             part.unlink(missing_ok=True)
-
-
-@contextmanager
-def replacing_folder(place: Path, *, advice: str = _ADVICE) -> Iterator[Path]:
-    """An empty folder to fill, which takes the place of another when the block ends without error.
-
-    What is in it is brought to the disk first. What writers that were killed have left is removed.
-    """
-    remove_parts(place.parent, place.name)
-    part = _part_of(place)
-    try:
-        part.mkdir(parents=True)
-        yield part
-        for path in part.rglob("*"):
-            _to_disk(path)
-        shutil.rmtree(place, ignore_errors=True)
-        part.rename(place)
-    except OSError as error:
-        raise _not_written(place, error.strerror or str(error), advice) from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
 
 
 def sum_of(path: Path) -> str:
@@ -198,7 +176,7 @@ def refuse_if_locked(folder: Path) -> None:
 
 
 def remove_parts(folder: Path, name: str | None = None) -> None:
-    """Remove what is half written and has no writer any more; of one file or folder, or of all.
+    """Remove what is half written and has no writer any more; of one file or of all.
 
     Its process is gone, if it is one of this machine. Otherwise nobody has touched it for a day.
     """
@@ -210,7 +188,7 @@ def remove_parts(folder: Path, name: str | None = None) -> None:
             ours = found["host"] == _host()
             old = time.time() - part.stat().st_mtime > _ABANDONED_S
             if old or (ours and not _alive(int(found["pid"]))):
-                shutil.rmtree(part) if part.is_dir() else part.unlink(missing_ok=True)
+                part.unlink(missing_ok=True)
 
 
 _PART_NAME = re.compile(r"\.(?P<name>.+)\.(?P<host>[^.]*)\.(?P<pid>\d+)-[0-9a-f]+\.part", re.DOTALL)

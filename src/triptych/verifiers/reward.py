@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.own_code import refuse_own_code
+from triptych.core.foreign_models import as_place, refuse_own_code
 from triptych.core.validation import (
     Count,
     UserError,
@@ -307,8 +307,7 @@ def _padding(model: Any, tokenizer: Any) -> int | None:
 def _load(
     where: str | Path, dtype: str, local_files_only: bool, trust_remote_code: bool
 ) -> tuple[Any, Any]:
-    if not isinstance(where, str | Path) or not str(where):
-        raise UserError(f"where is {shown(where)}; pass a folder or a name on the hub")
+    place = as_place("where", where, "a folder or a name on the hub")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
         raise UserError(f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}")
     if importlib.util.find_spec("transformers") is None:
@@ -324,19 +323,19 @@ def _load(
     }
     try:
         both: Any = AutoModelForSequenceClassification.from_pretrained(
-            str(where), dtype=getattr(torch, dtype), output_loading_info=True, **options
+            place, dtype=getattr(torch, dtype), output_loading_info=True, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(where), **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # the readers of damaged files raise classes of their own
-        refuse_own_code(str(where), error)
+        refuse_own_code(place, error)
         raise UserError(
-            f"the reward model {str(where)!r} could not be loaded: {_short(error)} It must be a "
+            f"the reward model {place!r} could not be loaded: {_short(error)} It must be a "
             "folder with a sequence classifier and its tokenizer, or a name on the hub"
         ) from error
     model, loaded = both
     if missing := sorted(loaded["missing_keys"]):
         raise UserError(
-            f"{str(where)!r} has no weights for {', '.join(missing[:3])}: transformers would draw "
+            f"{place!r} has no weights for {', '.join(missing[:3])}: transformers would draw "
             "them at random, so it is no trained classifier"
         )
     return model, tokenizer

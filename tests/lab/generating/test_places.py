@@ -193,8 +193,9 @@ def test_a_file_that_may_not_grow_is_one_sentence(command, tmp_path, read_rows, 
     batch = ["--batch", "2", *trace]
     assert command(*batch, prompts="many.jsonl", out="right.jsonl").exit_code == 0
     size = (tmp_path / "right.jsonl").stat().st_size
+    row = size // 6  # seconds are in it, which have more digits at times
     settings = (tmp_path / "right.settings.json").stat().st_size
-    for most in (settings + 1, size // 3 + settings, size - 1):
+    for most in (settings + 1, size // 3 + settings, size - row // 2):
         if most >= size:
             continue
         with small_files(most):

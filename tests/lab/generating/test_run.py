@@ -2,6 +2,7 @@
 
 import io
 import json
+import time
 from collections import Counter
 
 import pytest
@@ -191,10 +192,28 @@ def test_the_summary():
         "This run for 2 of them: 10 generator calls, 6 verifier questions, 8 tokens in 2.0 s "
         "(4 tokens/s)",
     ]
+    assert Summary([row], [row], 2.0, 20.0).lines()[1].endswith("after 20 s of loading")
     assert summary.exit_code == 0
     assert Summary([bad], [bad], 1.0).exit_code == 1
     free = row | {"accepted": None}
     assert Summary([free], [free], 1.0).lines()[0] == "1 row: 1 complete"
+
+
+def test_loading_is_not_completing(tmp_path, settings, monkeypatch):
+    """Neither the seconds of the rows nor the rate count it."""
+    load = completing.load_model
+
+    def slowly(*given):
+        time.sleep(1.5)
+        return load(*given)
+
+    completing.release()
+    monkeypatch.setattr(completing, "load_model", slowly)
+    began = time.monotonic()
+    summary = generate(PROMPTS, settings(), tmp_path / "out.jsonl", Spread(batch=3))
+    assert summary.loading >= 1.5
+    assert summary.loading + summary.seconds <= time.monotonic() - began + 1e-6
+    assert 0 < sum(row["seconds"] for row in summary.made) <= summary.seconds + 1e-3
 
 
 def test_progress_lines_and_bar(monkeypatch):
@@ -202,15 +221,17 @@ def test_progress_lines_and_bar(monkeypatch):
     monkeypatch.setattr("triptych.lab.generating.progress.time.monotonic", lambda: now[0])
     stream = io.StringIO()
     show = PromptProgress(stream)
-    show.begin(3, 2)
-    now[0] = 2.0
+    show.begin(3, 2, "my-model")
+    now[0] = 5.0
+    show.loaded(5.0)
+    now[0] = 7.0
     show.done(1, 0, 50)  # too early for a line
-    now[0] = 20.0
+    now[0] = 25.0
     show.done(1, 1, 50)
     show.done(1, 0, 0)
     show.end()
     assert stream.getvalue().splitlines() == [
-        "generate: 3 prompts to complete (2 are done)",
+        "generate: 3 prompts to complete (2 are done); loading my-model ...",
         "generate: 4/5 prompts, 1 failed, 5 tokens/s, about 10 s left",
         "generate: 5/5 prompts, 1 failed, 5 tokens/s",
     ]
@@ -221,7 +242,9 @@ def test_progress_lines_and_bar(monkeypatch):
 
     terminal = Terminal()
     show = PromptProgress(terminal)
-    show.begin(2, 1)
+    show.begin(2, 1, "my-model")
+    assert "loading my-model" in terminal.getvalue()
+    show.loaded(25.0)
     show.done(2, 1, 10)
     show.end()
     assert "3/3" in terminal.getvalue()

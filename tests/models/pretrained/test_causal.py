@@ -23,6 +23,9 @@ from triptych.inference.guided import ancestral
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import _block, attention_windows
 from triptych.models.pretrained.causal_loading import as_dtype
+from triptych.models.pretrained.encoder import PretrainedEncoder
+from triptych.models.pretrained.masked import PretrainedMaskedLM
+from triptych.verifiers.reward import RewardModel
 
 VOCAB, PAD, BOS, EOS, CONTEXT, WIDTH, WINDOW = 50, 0, 1, 2, 40, 32, 4
 FAMILIES = ["llama", "qwen2", "gpt2", "gemma2", "gemma3", "mistral"]
@@ -729,11 +732,14 @@ def test_an_encoder_is_not_loaded_as_a_causal_model(tmp_path):
 def test_places_that_do_not_exist(tmp_path):
     with pytest.raises(UserError, match="is not a causal model"):
         PretrainedCausalLM.from_pretrained(tmp_path, local_files_only=True)
-    with pytest.raises(FileNotFoundError, match="no file"):
+    with pytest.raises(UserError, match="no file"):
         PretrainedCausalLM.from_pretrained(tmp_path / "model.gguf")
-    for where in ("", None, 5):
-        with pytest.raises(UserError, match="where is"):
-            PretrainedCausalLM.from_pretrained(where)
+    for kind in (PretrainedCausalLM, PretrainedMaskedLM, PretrainedEncoder, RewardModel):
+        for where in ("", 5):
+            with pytest.raises(UserError, match=r"is (''|5); pass a folder"):
+                kind.from_pretrained(where)
+        with pytest.raises(UserError, match="is None.*triptych fetch"):
+            kind.from_pretrained(None)  # what `cached` says of a model that is not here
 
 
 @pytest.mark.parametrize("dtype", ["float8", "int64", torch.int64, None, 32])

@@ -93,7 +93,7 @@ def test_from_a_folder(tmp_path):
     (folder / "config.json").write_text('{"model_type": "vit"}')
     with pytest.raises(UserError, match="neither an encoder nor a causal model"):
         PretrainedEncoder.from_pretrained(folder)
-    with pytest.raises(UserError, match="the model is ''"):
+    with pytest.raises(UserError, match="where is ''"):
         PretrainedEncoder.from_pretrained("")
 
 

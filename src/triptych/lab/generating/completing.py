@@ -8,7 +8,6 @@ own, so it draws the same after that as before.
 
 import json
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -19,6 +18,7 @@ from triptych.core.validation import UserError
 from triptych.guidance.batches import Candidate, Particle
 from triptych.guidance.guide import Guided, guide
 from triptych.inference.guided.result import VerifierError
+from triptych.lab.generating.progress import hide_bars
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rows import Row
 from triptych.lab.generating.rules import AskedRule, failure_reason
@@ -49,7 +49,8 @@ class Chunk(NamedTuple):
 def complete_chunk(chunk: Chunk) -> Ended:
     """The rows of a chunk and their traces, or an error.
 
-    An error that begins with "UserError: " concerns the whole run, any other one this chunk.
+    An error that begins with "UserError: " concerns the whole run, any other one this chunk. Its
+    seconds are without those of loading.
     """
     began = time.perf_counter()
     try:
@@ -57,6 +58,7 @@ def complete_chunk(chunk: Chunk) -> Ended:
             torch.set_num_threads(chunk.threads)
         completer = _completer(chunk.settings, chunk.device)
         torch.set_num_threads(completer.threads)
+        began = time.perf_counter()
         rows = completer.complete([Prompt(*each) for each in chunk.prompts], trace=chunk.trace)
     except Exception as error:
         words = " ".join(str(error).split()) or "no message"
@@ -83,7 +85,7 @@ def release() -> None:
 
 def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
     """The model of the settings; what cannot be loaded is one sentence."""
-    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")  # we have one of our own
+    hide_bars()
     try:
         return PretrainedCausalLM.from_pretrained(
             settings.model,

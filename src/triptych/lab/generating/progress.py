@@ -1,5 +1,6 @@
 """What a person sees while prompts are completed: a bar on a terminal, a line now and then."""
 
+import os
 import time
 from typing import Any
 
@@ -8,11 +9,21 @@ from triptych.lab.running.progress import Stream, duration
 LINE_SECONDS = 10.0  # between two lines, where nobody watches
 
 
-class PromptProgress:
-    """Prompts done, tokens per second and time left.
+def hide_bars() -> None:
+    """The bars of transformers and of the hub would stand among our lines."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    try:
+        from transformers.utils import logging
+    except ModuleNotFoundError:
+        return  # the model says what is missing
+    logging.disable_progress_bar()
 
-    Told in this order: begin, done*, end. On a terminal it is a bar; elsewhere the first line, the
-    last one, and one every ten seconds.
+
+class PromptProgress:
+    """Prompts done, tokens per second and time left, counted from when the model is loaded.
+
+    Told in this order: begin, loaded, done*, end. On a terminal it is a bar; elsewhere the first
+    line, the last one, and one every ten seconds.
     """
 
     def __init__(self, stream: Stream | None) -> None:
@@ -22,7 +33,7 @@ class PromptProgress:
         self._total = self._before = self._done = self._failed = self._tokens = 0
         self._began = self._shown = 0.0
 
-    def begin(self, prompts: int, before: int) -> None:
+    def begin(self, prompts: int, before: int, model: str) -> None:
         """`prompts` are to be completed; `before` more were completed by an earlier run."""
         self._total, self._before = prompts, before
         self._done = self._failed = self._tokens = 0
@@ -31,7 +42,10 @@ class PromptProgress:
             return
         if not self._stream.isatty():
             already = f" ({before} are done)" if before else ""
-            self._print(f"{prompts} {'prompt' if prompts == 1 else 'prompts'} to complete{already}")
+            loading = f"; loading {model} ..." if prompts else ""
+            self._print(
+                f"{prompts} {'prompt' if prompts == 1 else 'prompts'} to complete{already}{loading}"
+            )
             return
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -46,8 +60,12 @@ class PromptProgress:
         )
         self._bar.start()
         self._task = self._bar.add_task(
-            "", total=prompts + before, completed=before, failed="", rate="the model is loading"
+            "", total=prompts + before, completed=before, failed="", rate=f"loading {model} ..."
         )
+
+    def loaded(self, at: float) -> None:
+        """The model was there at this time of the monotonic clock."""
+        self._began = at
 
     def done(self, prompts: int, failed: int, tokens: int) -> None:
         """So many more prompts are done, `failed` of them without a text."""

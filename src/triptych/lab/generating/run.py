@@ -41,12 +41,14 @@ class Summary:
 
     rows      all rows of the file that belong to the prompts, with those of earlier runs
     made      rows of this run
-    seconds   of this run
+    seconds   of this run, from when the model was loaded
+    loading   seconds before that
     """
 
     rows: list[Row] = field(default_factory=list)
     made: list[Row] = field(default_factory=list)
     seconds: float = 0.0
+    loading: float = 0.0
 
     @property
     def failed(self) -> int:
@@ -73,11 +75,12 @@ class Summary:
         total = {name: sum(row["costs"][name] for row in made) for name in made[0]["costs"]}
         rate = total["generated"] / max(self.seconds, 1e-9)
         again = f" for {len(made)} of them" if len(made) < len(rows) else ""
+        loading = f", after {duration(self.loading)} of loading" if self.loading >= 1 else ""
         return [
             first,
             f"This run{again}: {total['generator_calls']} generator calls, "
             f"{total['verifier_calls']} verifier questions, {total['generated']} tokens in "
-            f"{duration(self.seconds)} ({rate:.3g} tokens/s)",
+            f"{duration(self.seconds)} ({rate:.3g} tokens/s){loading}",
         ]
 
 
@@ -106,11 +109,15 @@ def generate(
         missing = {str(prompt.id) for prompt in file.missing(prompts)}
         todo = [prompt for prompt in chosen if str(prompt.id) in missing]
         made: list[Row] = []
-        show.begin(len(todo), len(chosen) - len(todo))
+        loaded: float | None = None
+        show.begin(len(todo), len(chosen) - len(todo), settings.model_name)
         try:
             if todo:
                 chunks = _chunks(chosen, missing, settings, spread)
-                for rows in _completed(_events(chunks, spread), chunks, settings):
+                for rows, seconds in _completed(_events(chunks, spread), chunks, settings):
+                    if loaded is None:
+                        loaded = time.monotonic() - seconds
+                        show.loaded(loaded)
                     traces = [
                         {"id": row["id"], "events": row.pop("trace")}
                         for row in rows
@@ -123,7 +130,8 @@ def generate(
         finally:
             show.end()
         rows = [file.done[str(prompt.id)] for prompt in chosen]
-    return Summary(rows, made, time.monotonic() - began)
+    loaded = loaded or began
+    return Summary(rows, made, time.monotonic() - loaded, loaded - began)
 
 
 def _check(spread: Spread) -> None:
@@ -189,15 +197,15 @@ def _events(chunks: Sequence[Chunk], spread: Spread) -> Iterator[Event]:
 
 def _completed(
     events: Iterator[Event], chunks: Sequence[Chunk], settings: Settings
-) -> Iterator[list[Row]]:
-    """The rows of every chunk as it ends; a chunk that failed has rows with its error."""
+) -> Iterator[tuple[list[Row], float]]:
+    """The rows and the seconds of every chunk that ends; the rows of one that failed say why."""
     by_key = {chunk.key: chunk for chunk in chunks}
     with closing(events):  # pyright: ignore[reportArgumentType]
         for event in events:
             if not isinstance(event, Ended):
                 continue
             if event.rows is not None:
-                yield event.rows
+                yield event.rows, event.seconds
                 continue
             error = event.error or "no reason is known"
             kind, _, sentence = error.partition(": ")
@@ -205,6 +213,5 @@ def _completed(
                 raise UserError(sentence)
             print(f"triptych: a batch failed: {error}", file=sys.stderr, flush=True)
             reason = f"the model failed: {error[:300]}"
-            yield [
-                failed_row(settings, Prompt(*each), reason) for each in by_key[event.key].prompts
-            ]
+            prompts = [Prompt(*each) for each in by_key[event.key].prompts]
+            yield [failed_row(settings, prompt, reason) for prompt in prompts], event.seconds

@@ -80,6 +80,12 @@ class Settings:
         limits = (self.budget_tokens, self.budget_questions, self.budget_seconds)
         return None if limits == (None, None, None) else Budget(*limits)
 
+    @property
+    def model_name(self) -> str:
+        """What a person calls the model: a folder, a file without its ending, or a hub name."""
+        path = Path(self.model)
+        return path.stem if path.is_file() else path.name if path.is_dir() else self.model
+
     def read_files(self) -> dict[str, str]:
         """The files that these settings name, by the option that names them."""
         found = {"--algorithm": self.algorithm} if self.own_algorithm else {}

@@ -39,6 +39,7 @@ def scope_of(node: Function | ast.ClassDef) -> Scope:
         names |= {each.arg for each in arguments(node)}
 
     def look(each: ast.AST) -> None:
+        """Add what this syntax binds here, and not in a function inside of it."""
         if isinstance(each, DEFINITIONS):
             names.add(each.name)
             for inner in (*each.decorator_list, *_evaluated_around(each)):

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from triptych.core.validation import UserError, as_count, as_list
+from triptych.lab.generating.progress import hide_bars
 from triptych.lab.generating.settings import find_model
 from triptych.models.pretrained.documents import (
     DOCSTRINGS,
@@ -78,7 +79,7 @@ def read_topics(
     if len(documents) < sizes.topics:
         raise UserError(_too_few(corpus, documents, sizes.topics))
     tell(f"loading {model}")
-    _without_bars()
+    hide_bars()
     encoder = PretrainedEncoder.from_pretrained(
         where, name=model, trust_remote_code=trust_remote_code
     )
@@ -123,12 +124,3 @@ def parse_groups(given: Sequence[str]) -> list[list[str]]:
     if len(found) == 1:
         raise UserError("one --group is given; give two or more, to compare words between them")
     return found
-
-
-def _without_bars() -> None:
-    """The bars of transformers would stand among our lines."""
-    try:
-        from transformers.utils import logging
-    except ModuleNotFoundError:
-        return  # the model says what is missing
-    logging.disable_progress_bar()

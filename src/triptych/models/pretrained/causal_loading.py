@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from triptych.core.own_code import refuse_own_code
+from triptych.core.foreign_models import as_place, refuse_own_code
 from triptych.core.validation import UserError, as_flag, shown
+from triptych.models.pretrained.copies import find_copy, keep_copy
 
 _DTYPES = {
     "float32": torch.float32,
@@ -31,20 +32,34 @@ def load_causal(
     revision: str | None,
     trust_remote_code: bool = False,
 ) -> tuple[Any, Any]:
-    """The model and its tokenizer."""
+    """The model and its tokenizer; of a .gguf file from its copy in the cache, or with one left."""
     trust_remote_code = as_flag("trust_remote_code", trust_remote_code)
     name, gguf_file = _place(where, gguf_file)
     precision = as_dtype(dtype)
-    _check_packages(gguf_file)
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     options: dict[str, Any] = {
         "local_files_only": local_files_only,
         "trust_remote_code": trust_remote_code,
     }
     options |= {} if revision is None else {"revision": revision}
-    options |= {} if gguf_file is None else {"gguf_file": gguf_file}
-    shown_name = name if gguf_file is None else str(Path(name) / gguf_file)
+    if gguf_file is None:
+        return _load(name, name, precision, options)
+    file = Path(name) / gguf_file
+    if not file.is_file():
+        return _load(name, str(file), precision, options | {"gguf_file": gguf_file})
+    if (copy := find_copy(file, precision)) is not None:
+        return _load(str(copy), str(file), precision, {**options, "local_files_only": True})
+    model, tokenizer = _load(name, str(file), precision, options | {"gguf_file": gguf_file})
+    keep_copy(file, precision, model, tokenizer)
+    return model, tokenizer
+
+
+def _load(
+    name: str, shown_name: str, precision: torch.dtype, options: dict[str, Any]
+) -> tuple[Any, Any]:
+    """What transformers reads; the weights of a .gguf file are plain numbers then."""
+    _check_packages(options.get("gguf_file"))
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
     try:
         both: Any = AutoModelForCausalLM.from_pretrained(
             name, dtype=precision, output_loading_info=True, **options
@@ -55,13 +70,17 @@ def load_causal(
             f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}"
         ) from error
     except Exception as error:  # the readers of damaged files raise classes of their own
-        raise OSError(
+        raise UserError(
             f"the causal model {shown_name!r} could not be loaded: {_short(error)} Check the name "
             "and the connection, or save the model and its tokenizer with save_pretrained where "
             "there is one and pass that folder (config.json, model.safetensors, tokenizer.json)"
         ) from error
     model, loaded = both
     _check_weights(shown_name, loaded)
+    if "gguf_file" in options:
+        model.hf_quantizer = None  # nothing is quantised any more
+        if hasattr(model.config, "quantization_config"):
+            del model.config.quantization_config
     try:
         return model, AutoTokenizer.from_pretrained(name, **options)
     except Exception as error:  # it raises many classes for one thing
@@ -84,16 +103,13 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
 
 def _place(where: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
     """Where transformers looks, and the .gguf file there; `where` may be that file itself."""
-    if not isinstance(where, str | Path) or not str(where):
-        raise UserError(
-            f"where is {shown(where)}; pass a folder, a name on the hub or a path to a .gguf file"
-        )
-    path = Path(where)
+    place = as_place("where", where, "a folder, a name on the hub or a path to a .gguf file")
+    path = Path(place)
     if gguf_file is None and path.suffix == ".gguf":
         if not path.is_file():
-            raise FileNotFoundError(f"there is no file {str(path)!r}")
+            raise UserError(f"there is no file {str(path)!r}")
         return str(path.parent), path.name
-    return str(where), gguf_file
+    return place, gguf_file
 
 
 def _check_packages(gguf_file: str | None) -> None:

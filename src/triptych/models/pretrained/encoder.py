@@ -27,8 +27,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.own_code import refuse_own_code
-from triptych.core.validation import UserError, as_count, as_flag, as_seed, check_can, shown
+from triptych.core.foreign_models import as_place, refuse_own_code
+from triptych.core.validation import UserError, as_count, as_flag, as_seed, check_can
 from triptych.models.pretrained.causal_loading import load_causal
 
 WORD = re.compile(r"[A-Za-z]{3,}")
@@ -271,14 +271,11 @@ def cut_passage(encoder: TextEncoder, tokens: Sequence[int], most: int) -> list[
 
 
 def _load(where: str | Path, local_files_only: bool, trust_remote_code: bool) -> tuple[Any, Any]:
-    if not isinstance(where, str | Path) or not str(where):
-        raise UserError(f"the model is {shown(where)}; it must be a folder, a file or a name")
+    place = as_place("where", where, "a folder, a name on the hub or a path to a .gguf file")
     if Path(where).suffix == ".gguf":
         model, tokenizer = load_causal(
             where, dtype="float32", gguf_file=None, local_files_only=True, revision=None
         )
-        if hasattr(model.config, "quantization_config"):  # the weights are plain numbers by now
-            del model.config.quantization_config
         return model.base_model, tokenizer
     try:
         from transformers import AutoModel, AutoTokenizer
@@ -294,20 +291,20 @@ def _load(where: str | Path, local_files_only: bool, trust_remote_code: bool) ->
     }
     try:
         both: Any = AutoModel.from_pretrained(
-            str(where), dtype=torch.float32, output_loading_info=True, **options
+            place, dtype=torch.float32, output_loading_info=True, **options
         )
-        tokenizer = AutoTokenizer.from_pretrained(str(where), **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
     except Exception as error:  # readers of damaged or other files raise classes of their own
-        refuse_own_code(str(where), error)
+        refuse_own_code(place, error)
         raise UserError(
-            f"{str(where)!r} is neither an encoder nor a causal model with a tokenizer that "
+            f"{place!r} is neither an encoder nor a causal model with a tokenizer that "
             f"transformers can load: {' '.join(str(error).split())[:160]}"
         ) from error
     model, loaded = both
     missing = sorted(key for key in loaded["missing_keys"] if "pooler" not in key)
     if missing:
         raise UserError(
-            f"{str(where)!r} has no weights for {', '.join(missing[:3])}: transformers would draw "
+            f"{place!r} has no weights for {', '.join(missing[:3])}: transformers would draw "
             "them at random"
         )
     if getattr(model.config, "is_encoder_decoder", False):

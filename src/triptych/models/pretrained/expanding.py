@@ -1,25 +1,21 @@
-"""The weights of a fetched .gguf file, written out once.
+"""A fetched .gguf file written out in bfloat16, in a folder with the name of the model.
 
-A .gguf file keeps weights in few bits, and reading one takes a minute: its vocabulary and merges
-are read again and again, and every weight is expanded. The copy has bfloat16 weights in safetensors
-and the tokenizer as transformers saves it. It takes more than twice the disk space, loads in
-seconds, and gives the same model as the .gguf file loaded with dtype="bfloat16".
+It is the same model as the .gguf file loaded with dtype="bfloat16", and takes more than twice the
+disk space. The folder can be taken to a machine that has no reader of .gguf files.
 """
 
 from pathlib import Path
 
-from triptych.core.files import replacing_folder
 from triptych.core.validation import UserError
 from triptych.models.pretrained import fetching
 from triptych.models.pretrained.causal_loading import load_causal
-
-_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+from triptych.models.pretrained.copies import is_whole, write_copy
 
 
 def expanded(name: str) -> Path | None:
     """The folder of a thing's expanded copy, or None if it is not here whole."""
     place = _place(name)
-    return place if all((place / file).is_file() for file in _FILES) else None
+    return place if is_whole(place) else None
 
 
 def check_expandable(name: str) -> None:
@@ -37,22 +33,11 @@ def expand(name: str) -> Path:
     file = fetching.cached(name)
     if file is None:
         raise UserError(f"{name} is not here yet: run `triptych fetch {name}` first")
-    from safetensors import SafetensorError
-
     model, tokenizer = load_causal(
         file, dtype="bfloat16", gguf_file=None, local_files_only=True, revision=None
     )
     place = _place(name)
-    model.hf_quantizer = None  # nothing is quantised any more
-    if hasattr(model.config, "quantization_config"):
-        del model.config.quantization_config
-    advice = "set TRIPTYCH_CACHE to a folder with more room, that you may write to"
-    with replacing_folder(place, advice=advice) as part:
-        try:
-            model.save_pretrained(part)
-        except SafetensorError as error:  # a full disk, for one
-            raise OSError(str(error)) from error
-        tokenizer.save_pretrained(part)
+    write_copy(place, model, tokenizer)
     return place
 
 

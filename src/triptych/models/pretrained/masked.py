@@ -31,8 +31,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from triptych.core.foreign_models import as_place, refuse_own_code
 from triptych.core.logspace import with_point_masses
-from triptych.core.own_code import refuse_own_code
 from triptych.core.validation import (
     Count,
     Hidden,
@@ -120,11 +120,10 @@ class PretrainedMaskedLM:
             "trust_remote_code": as_flag("trust_remote_code", trust_remote_code),
         }
         where |= {} if revision is None else {"revision": revision}
-        model, tokenizer = _load(str(name), dtype, where)
+        name = as_place("name", name, "a folder or a name on the hub")
+        model, tokenizer = _load(name, dtype, where)
         if tokenizer.mask_token_id is None:
-            raise UserError(
-                f"the tokenizer of {str(name)!r} has no mask token; a masked LM needs one"
-            )
+            raise UserError(f"the tokenizer of {name!r} has no mask token; a masked LM needs one")
         before, after = _special_tokens_around(tokenizer)
         ids = None if words is None else _ids_of(words, tokenizer).to(device)
         return cls(model.to(device), tokenizer.mask_token_id, ids, before, after)
@@ -313,7 +312,7 @@ def _load(name: str, dtype: torch.dtype, where: Mapping[str, Any]) -> tuple[Any,
             f"{name!r} is not a masked LM that transformers can load: {_short(error)}"
         ) from error
     except Exception as error:  # the readers of damaged files raise classes of their own
-        raise OSError(
+        raise UserError(
             f"the masked LM {name!r} could not be loaded: {_short(error)} Check the name and "
             "the connection, or save the model and its tokenizer with save_pretrained where there "
             "is one and pass that folder (config.json, model.safetensors, tokenizer.json)"
