@@ -236,6 +236,7 @@ OTHER_WRITERS = {
     "src/triptych/lab/running/cache.py": "the lock of an entry, which is empty",
     "src/triptych/lab/running/database.py": "SQLite",
     "src/triptych/lab/results/plots.py": "into memory",
+    "src/triptych/lab/results/verification.py": "a folder that is gone a moment later",
     "src/triptych/models/pretrained/copies.py": "into a locked folder, then moved",
     "src/triptych/models/pretrained/fetching.py": "into a locked folder; sums, then moved",
     "src/triptych/studies/generation/code_cases/writers.py": "a text for the stand-in, no file",
