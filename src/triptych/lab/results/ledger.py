@@ -39,6 +39,13 @@ PARTS = {
 }
 
 
+SCOPES = {
+    "as published": "Data, model and training are those of the source, within what its remark names.",
+    "scaled down": "The same kind of data, model and training, smaller or shorter.",
+    "transferred": "Another model or other data.",
+}
+EVIDENCE_SCALES = ("laptop", "paper")  # a smoke run says nothing, and needs no scope
+
 CHAPTERS = ("tuning", "topics", "brackets", "generation", "masking", "refinement")
 
 
@@ -57,6 +64,11 @@ class Entry:
         about the statement alone.
     extension
         It is not a published result but one that goes beyond; it does not count among those.
+    scope
+        Where its verdict stands, by scale: one of `SCOPES`. In TOML one text says it for all scales.
+    differs
+        What differs from the source, by scale: data, model, training. Empty only where the scope is
+        "as published".
     """
 
     id: str
@@ -67,6 +79,8 @@ class Entry:
     published: dict[str, Any] | None = None
     remark: str = ""
     extension: bool = False
+    scope: dict[str, str] = dataclasses.field(default_factory=dict)
+    differs: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 _FIELDS = {field.name for field in dataclasses.fields(Entry)}
@@ -100,8 +114,33 @@ def parse_ledger(text: str, where: str = "the ledger") -> list[Entry]:
             raise UserError(f"{where}, entry {name}: kind {raw['kind']!r} is not in {list(KINDS)}")
         if name in entries:
             raise UserError(f"{where}: entry {name} appears twice")
-        entries[name] = Entry(**{"source": ""} | raw)
+        scope, differs = _by_scale(raw.get("scope", {})), _by_scale(raw.get("differs", {}))
+        entry = Entry(**{"source": ""} | raw | {"scope": scope, "differs": differs})
+        _check_scope(entry, where)
+        entries[name] = entry
     return list(entries.values())
+
+
+def _by_scale(said: str | dict[str, str]) -> dict[str, str]:
+    return dict.fromkeys(EVIDENCE_SCALES, said) if isinstance(said, str) else said
+
+
+def _check_scope(entry: Entry, where: str) -> None:
+    """A scope is one of three, and what is not as published says what differs."""
+    unknown = sorted((set(entry.scope) | set(entry.differs)) - set(EVIDENCE_SCALES))
+    if unknown:
+        raise UserError(
+            f"{where}, entry {entry.id}: scope or differs is of {unknown}, which are no scales "
+            f"with evidence ({', '.join(EVIDENCE_SCALES)})"
+        )
+    for scale, scope in entry.scope.items():
+        if scope not in SCOPES:
+            raise UserError(f"{where}, entry {entry.id}: scope {scope!r} is not in {list(SCOPES)}")
+        if scope != "as published" and not entry.differs.get(scale):
+            raise UserError(
+                f"{where}, entry {entry.id}: at {scale} scale it is {scope}, so `differs` must say "
+                "what differs from the source"
+            )
 
 
 def own_entries(study: AnyStudy, file: Path) -> list[Entry]:

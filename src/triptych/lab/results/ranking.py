@@ -17,15 +17,24 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from triptych.core.estimates import Status
-from triptych.lab.results.ledger import Entry
+from triptych.lab.results.ledger import EVIDENCE_SCALES, Entry
 from triptych.lab.running.progress import last_line
-from triptych.studies.api.decide import Check
+from triptych.studies.api.decide import Check, Verdict
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.study import Claim
 
 STATUSES = ("holds", "fails", "undecided", "not run yet")
 SCALES = ("paper", "laptop", "smoke")  # the strongest evidence first
 CODE_RUNS = "code runs"  # all that a run at smoke scale can say
+
+VERDICTS = {
+    ("holds", "scaled down"): "holds at a smaller scale",
+    ("fails", "scaled down"): "not reproduced at a smaller scale",
+    ("holds", "transferred"): "holds on another model",
+    ("fails", "transferred"): "not reproduced on another model",
+}
+"""What a verdict is called where its scope is not the source's own setting. HOLDS and FAILS without
+more are for that setting alone."""
 
 RunName = tuple[str, str, bool, str]
 """Study, scale, whether its rows are shipped, and the label of their file."""
@@ -67,6 +76,11 @@ class Finding:
         The settings are not those of the scale: its units are none of that plan.
     label
         What the shipped file is called beside its study and scale; mostly nothing.
+    scope, differs
+        Where the verdict stands, as "scaled down", and what differs from the source; "" at smoke
+        scale and for a user's own claims.
+    printed
+        The second finding, about the source's text, where the first is about its program.
     """
 
     study: str
@@ -85,11 +99,19 @@ class Finding:
     made: str = ""
     changed: bool = False
     label: str = ""
+    scope: str = ""
+    differs: str = ""
+    printed: Verdict | None = None
 
     @property
     def run_name(self) -> RunName:
         """Which run says it."""
         return self.study, self.scale, self.shipped, self.label
+
+    @property
+    def words(self) -> str:
+        """The verdict with its scope: "fails", "not reproduced at a smaller scale"."""
+        return VERDICTS.get((self.status, self.scope), self.status)
 
 
 @dataclass(frozen=True)
@@ -199,6 +221,16 @@ class Judged:
     def exceptions(self) -> tuple[str, ...]:
         return self.headline.exceptions if self.headline else ()
 
+    @property
+    def scope(self) -> str:
+        """Where the verdict stands; "" without one, and for a user's own claims."""
+        return self.headline.scope if self.headline else ""
+
+    @property
+    def words(self) -> str:
+        """The verdict with its scope."""
+        return self.headline.words if self.headline else self.status
+
 
 def judge_ledger(
     ledger: Sequence[Entry], runs: Sequence[StudyRun], judges: Mapping[str, str] = {}
@@ -216,10 +248,23 @@ def judge_ledger(
 
 
 def _judged(entry: Entry, found: Sequence[tuple[StudyRun, Finding]], study: str | None) -> Judged:
-    ranked = [finding for run, finding in sorted(found, key=_rank)]
+    ranked = [_scoped(finding, entry, run) for run, finding in sorted(found, key=_rank)]
     study = study or (ranked[0].study if ranked else None)
     status = ranked[0].status if ranked and ranked[0].status in STATUSES else STATUSES[3]
     return Judged(entry, status, tuple(ranked), study)
+
+
+def _scoped(finding: Finding, entry: Entry, run: StudyRun) -> Finding:
+    """A finding with its scope; with other settings than its scale's it is not as published."""
+    if run.own or finding.scale not in EVIDENCE_SCALES:
+        return finding
+    if finding.scale not in entry.scope:
+        raise ValueError(f"ledger entry {entry.id} says no scope for {finding.scale} scale")
+    scope, differs = entry.scope[finding.scale], entry.differs.get(finding.scale, "")
+    if finding.changed and scope == "as published":
+        changed = ", ".join(run.changed)
+        scope, differs = "scaled down", f"{differs} Other settings: {changed}.".strip()
+    return replace(finding, scope=scope, differs=differs)
 
 
 def _rank(pair: tuple[StudyRun, Finding]) -> tuple[Any, ...]:
@@ -269,6 +314,7 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
         missing=verdict.missing,
         exceptions=verdict.exceptions,
         measured=verdict.measured,
+        printed=verdict.printed,
     )
 
 

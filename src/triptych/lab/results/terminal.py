@@ -14,17 +14,21 @@ from triptych.core.estimates import Status
 from triptych.lab.plain_text import escape
 from triptych.lab.results.changes import Change
 from triptych.lab.results.gathering import Results
+from triptych.lab.results.ledger import SCOPES
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails
 from triptych.studies.api.decide import Check
 from triptych.studies.api.records import to_json
 
+AS_PUBLISHED = "as published"
+SCALE_NAMES = {"paper": "largest run"}
+"""What a scale is called where its name would say more than it is."""
 _STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not run yet": "dim"}
 _MARK = {Status.HOLDS: "✓", Status.FAILS: "✗", Status.UNDECIDED: "?", None: "·"}
 _COLOUR = {Status.HOLDS: "green", Status.FAILS: "bold red", Status.UNDECIDED: "yellow"}
 
 
 def print_results(results: Results, *, ids: set[str] | None = None, everything: bool) -> None:
-    """Every claim with a line per check, the score, and what could not be shown.
+    """Every claim with a line per check; without `ids` the score of all at the end.
 
     ids
         These claims alone.
@@ -42,7 +46,8 @@ def print_results(results: Results, *, ids: set[str] | None = None, everything: 
             console.print(f"\n[bold]{escape(title)}[/bold]")
         for line in chosen:
             _print_claim(console, line)
-    console.print("\n" + score(results))
+    if ids is None:
+        console.print("\n" + score(results))
 
 
 def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> None:
@@ -54,14 +59,12 @@ def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> N
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     room = max(16, console.height - 8) if sys.stdout.isatty() else 32
     console.print(score(results))
-    statuses = STATUSES if chosen is not None else STATUSES[1:3]
     lines = results.judged if chosen is None else chosen
-    for status in statuses:
-        found = [line for line in lines if line.status == status]
-        if not found:
-            continue
-        style = _STYLE[status]
-        console.print(f"\n[{style}]{status.capitalize()}[/{style}] ({_with_those_beyond(found)})")
+    if chosen is None:
+        lines = [line for line in lines if line.status in STATUSES[1:3]]
+    for words, found in by_words(lines):
+        style = _STYLE[found[0].status]
+        console.print(f"\n[{style}]{words.capitalize()}[/{style}] ({_with_those_beyond(found)})")
         most = len(found) if chosen is not None else max(6, room)
         room -= min(len(found), most) + 2
         width = max(len(line.id) for line in found[:most])
@@ -69,9 +72,22 @@ def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> N
             text = f"  {escape(line.id):{width}}  {escape(line.entry.title)}"
             console.print(text, no_wrap=True, overflow="ellipsis")
         if len(found) > most:
+            status = found[0].status
             option = f'--status "{status}"' if " " in status else f"--status {status}"
             console.print(f"  [dim]and {len(found) - most} more: triptych claims {option}[/dim]")
     console.print("\n[dim]triptych claims ID prints every check of a claim.[/dim]")
+
+
+def by_words(lines: Sequence[Judged]) -> list[tuple[str, list[Judged]]]:
+    """The lines by verdict with its scope; what holds first, and as published first."""
+    found: dict[str, list[Judged]] = {}
+    for line in sorted(lines, key=lambda line: (STATUSES.index(line.status), _place(line.scope))):
+        found.setdefault(line.words, []).append(line)
+    return list(found.items())
+
+
+def _place(scope: str) -> int:
+    return list(SCOPES).index(scope) if scope in SCOPES else 0
 
 
 def _with_those_beyond(found: Sequence[Judged]) -> str:
@@ -117,7 +133,7 @@ def _groups(results: Results) -> list[tuple[str, list[Judged]]]:
 
 
 def _print_claim(console: Console, line: Judged) -> None:
-    shown = line.status.upper() if line.status == "fails" else line.status
+    shown = line.words.upper() if line.words == "fails" else line.words
     except_at = f" except {'; '.join(line.exceptions)}" if line.exceptions else ""
     beyond = " (beyond the published results)" if line.entry.extension else ""
     style = _STYLE[line.status]
@@ -136,13 +152,25 @@ def _print_claim(console: Console, line: Judged) -> None:
 
 def _print_finding(console: Console, finding: Finding) -> None:
     console.print(f"    [dim]{escape(source(finding))}[/dim]")
-    if finding.checks:
+    if finding.differs:
+        differs = f"[dim]differs from the source: {escape(finding.differs)}[/dim]"
+        console.print(Padding(differs, (0, 0, 0, 6)))
+    _print_checks(console, finding.checks)
+    for missing in finding.missing:
+        console.print(f"      [yellow]missing {escape(missing)}[/yellow]")
+    if finding.printed:
+        console.print(f"      [dim]as printed in the text: {finding.printed.outcome.value}[/dim]")
+        _print_checks(console, finding.printed.checks)
+
+
+def _print_checks(console: Console, checks: Sequence[Check]) -> None:
+    if checks:
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         table.add_column(width=1)
         table.add_column(overflow="fold", min_width=30)
         for _ in range(3):
             table.add_column(overflow="fold")
-        for check in finding.checks:
+        for check in checks:
             published = "" if check.published is None else f"published {number(check.published)}"
             wanted = check.wanted + (f" (at {check.edge})" if check.edge else "")
             table.add_row(
@@ -154,51 +182,77 @@ def _print_finding(console: Console, finding: Finding) -> None:
                 style=_COLOUR.get(check.outcome) if check.outcome else "dim",
             )
         console.print(Padding(table, (0, 0, 0, 6)))
-    for missing in finding.missing:
-        console.print(f"      [yellow]missing {escape(missing)}[/yellow]")
 
 
 def source(finding: Finding) -> str:
-    """Where a finding comes from, as "paper scale, shipped, NVIDIA H200: fails (5 of 8 units)"."""
-    parts = [f"{finding.scale} scale"]
+    """Where a finding is from: "largest run, bundled, NVIDIA H200: fails (5 of 8 units)"."""
+    parts = [SCALE_NAMES.get(finding.scale, f"{finding.scale} scale")]
     if finding.shipped:
-        parts += filter(None, ["shipped", finding.label, finding.device])
+        parts += filter(None, ["bundled", finding.label, finding.device])
     notes = f" ({'; '.join(finding.notes)})" if finding.notes else ""
-    return f"{', '.join(parts)}: {finding.status}{notes}"
+    return f"{', '.join(parts)}: {finding.words}{notes}"
 
 
 def found(check: Check) -> str:
     """The number of a check with its interval, as "6.8 [3.4, 10.3]"."""
-    if check.low is None or check.high is None:
+    if check.low is None or check.high is None or math.isnan(check.value):
         return number(check.value)
     return f"{number(check.value)} [{number(check.low)}, {number(check.high)}]"
 
 
 def number(value: float) -> str:
-    """Four digits: 0.3347, 99.7, 1.2e-12."""
+    """Four digits: 0.3347, 99.7, 1.2e-12; a dash for a number that does not exist."""
+    if math.isnan(value):
+        return "–"
     whole = math.isfinite(value) and value == round(value) and abs(value) < 1e6
     return f"{value:.0f}" if whole else f"{value:.4g}"
 
 
 def score(results: Results) -> str:
-    """As "48 hold, 6 fail, 6 undecided, 38 not run yet, of 98 published results."."""
+    """The counts, each scope apart, as "48 hold, 6 fail; at a smaller scale 4 hold ..."."""
     counted = [line for line in results.published if not line.entry.extension]
-    count = {status: sum(line.status == status for line in counted) for status in STATUSES}
-    excepted = sum(bool(line.exceptions) for line in counted)
-    hold = f"{count['holds']} hold" + (f" ({excepted} with an exception)" if excepted else "")
-    text = (
-        f"{hold}, {count['fails']} fail, {count['undecided']} undecided, "
-        f"{count['not run yet']} not run yet, of {len(counted)} published results."
-    )
-    shipped = sum(bool(line.headline and line.headline.shipped) for line in counted)
-    if shipped:
-        text += f" {shipped} of these verdicts rest on shipped evidence."
+    text = f"Of {len(counted)} published results, {score_of(counted)}."
+    bundled = sum(bool(line.headline and line.headline.shipped) for line in counted)
+    if bundled:
+        text += f" {bundled} of these verdicts rest on bundled rows."
     own = [line for lines in results.own.values() for line in lines]
     if own:
         mine = {status: sum(line.status == status for line in own) for status in STATUSES[:3]}
         said = [f"{n} {_verb(name, n)}" for name, n in mine.items()]
         text += f" Your own claims: {', '.join(said)}."
     return text
+
+
+def score_of(lines: Sequence[Judged]) -> str:
+    """What they say in each scope, one scope after the other.
+
+    Worked: "5 hold (1 with an exception) and 1 fails as published; at a smaller scale 2 hold and 1
+    is not reproduced; 3 are undecided".
+    """
+    parts = []
+    for scope, place in (
+        (AS_PUBLISHED, "as published"),
+        ("scaled down", "at a smaller scale"),
+        ("transferred", "on another model or other data"),
+    ):
+        held = [line for line in lines if (line.scope, line.status) == (scope, "holds")]
+        failed = sum((line.scope, line.status) == (scope, "fails") for line in lines)
+        excepted = sum(bool(line.exceptions) for line in held)
+        hold = f"{len(held)} {_verb('holds', len(held))}"
+        hold += f" ({excepted} with an exception)" if excepted else ""
+        if scope == AS_PUBLISHED:
+            parts.append(f"{hold} and {failed} {_verb('fails', failed)} as published")
+        elif held or failed:
+            parts.append(f"{place} {hold} and {failed} {_are(failed)} not reproduced")
+    for status in STATUSES[2:]:
+        count = sum(line.status == status for line in lines)
+        if count or status == "undecided":
+            parts.append(f"{count} {_are(count)} {status}")
+    return "; ".join(parts)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _verb(status: str, count: int) -> str:
@@ -218,6 +272,8 @@ def as_json(judged: Sequence[Judged]) -> list[dict[str, Any]]:
             to_json(line.entry)
             | {
                 "status": line.status,
+                "verdict": line.words,
+                "stands": line.scope,
                 "exceptions": list(line.exceptions),
                 "study": line.study,
                 "findings": [to_json(finding) for finding in line.findings],

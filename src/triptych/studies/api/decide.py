@@ -18,6 +18,8 @@ The rules, for every judge alike:
   counterexample is enough to FAIL.
 - A statement that fails at an edge of its scope alone HOLDS except there (`at_edge`).
 - A judge says nothing about proofs, constants or captions: those are remarks of the ledger.
+- Where the source's text and its program differ, the checks are about what made the published
+  number, the program; a theorem is what the text says. The other is a second finding (`printed`).
 """
 
 import math
@@ -77,6 +79,8 @@ class Verdict:
         The edges at which a statement that HOLDS does not.
     measured
         Numbers beside the published ones of the ledger, under the same names.
+    printed
+        The second finding, where the source's text and program differ: about what the text says.
     """
 
     outcome: Status
@@ -84,6 +88,7 @@ class Verdict:
     checks: tuple[Check, ...] = ()
     missing: tuple[str, ...] = ()
     exceptions: tuple[str, ...] = ()
+    printed: "Verdict | None" = None
 
     def _repr_html_(self) -> str:
         """A line per check, and what is missing."""
@@ -171,9 +176,17 @@ def at_edge(where: str, check: Check) -> Check:
 
 
 def decide(
-    *checks: Check, needs: Sequence[Need] = (), measured: Mapping[str, Any] | None = None
+    *checks: Check,
+    needs: Sequence[Need] = (),
+    measured: Mapping[str, Any] | None = None,
+    printed: Sequence[Check] = (),
 ) -> Verdict:
-    """FAILS if a check fails, UNDECIDED if one is undecided or evidence is missing, else HOLDS."""
+    """FAILS if a check fails, UNDECIDED if one is undecided or evidence is missing, else HOLDS.
+
+    printed
+        Checks of the variant in the source's text, where the checks above are of its program. They
+        make a second finding and decide nothing here.
+    """
     missing = tuple(f"{n.what}: {n.have} of {n.wanted}" for n in needs if n.have < n.wanted)
     deciding = [check for check in checks if check.outcome is not None and not check.edge]
     if not deciding:
@@ -194,6 +207,7 @@ def decide(
         checks=checks,
         missing=missing,
         exceptions=exceptions if outcome is Status.HOLDS else (),
+        printed=decide(*printed, needs=needs) if printed else None,
     )
 
 
