@@ -40,7 +40,7 @@ PARTS = {
 
 
 SCOPES = {
-    "as published": "Data, model and training are those of the source, within what its remark names.",
+    "as published": "Data, model and training are those of the source, up to what is named.",
     "scaled down": "The same kind of data, model and training, smaller or shorter.",
     "transferred": "Another model or other data.",
 }
@@ -65,7 +65,7 @@ class Entry:
     extension
         It is not a published result but one that goes beyond; it does not count among those.
     scope
-        Where its verdict stands, by scale: one of `SCOPES`. In TOML one text says it for all scales.
+        Where its verdict stands, by scale: one of `SCOPES`. In TOML one text is for all scales.
     differs
         What differs from the source, by scale: data, model, training. Empty only where the scope is
         "as published".
