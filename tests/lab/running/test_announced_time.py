@@ -10,6 +10,7 @@ from tests.support.command_line import OWN_STUDY
 from triptych.lab.cli.options import EngineName, ScaleName
 from triptych.lab.cli.running import RunOptions, _run_all
 from triptych.lab.running.announced_time import EVERY_S, FILE, announced, announced_seconds
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.selection import choose_studies
 from triptych.lab.running.store import Store
 from triptych.lab.running.time_left import Expected, TimeLeft
@@ -107,7 +108,8 @@ def test_a_run_leaves_no_note_and_serve_says_the_time(tmp_path, monkeypatch):
     )
     with Store.open(folder) as store:
         chosen = choose_studies([str(file)])
-        _run_all(chosen, Scale.SMOKE, {}, store, options, "ask")
+        plans = {each.study.name: Plan.of(each.study, Scale.SMOKE) for each in chosen}
+        _run_all(chosen, plans, store, options, "ask")
         progress = store.progress()
     assert set(seen) == {os.getpid()}
     assert not (folder / FILE).exists()
