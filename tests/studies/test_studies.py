@@ -16,6 +16,7 @@ from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
+from triptych.studies.api.refutation import unmet
 from triptych.studies.api.study import Rows, Scale, Settings, override
 
 STUDIES = find_studies()
@@ -77,29 +78,10 @@ def test_shapes_at_smoke_scale(name):
 
 
 @each_claim
-def test_can_be_refuted_and_needs_evidence(study, claim):
+def test_rows_can_refute_it_and_bear_it_out(study, claim):
+    """As a user's own claims must, when they are run (tests/studies/api/test_refutation.py)."""
     assert claim.id in LEDGER
-    assert claim.refuted_by
-    for rows in claim.refuted_by:
-        assert claim.verdict(rows).outcome is Status.FAILS
-    nothing = claim.verdict([])
-    assert nothing.outcome is Status.UNDECIDED
-    assert nothing.missing, "it says what evidence is missing"
-    assert claim.verdict(claim.held_by or smoke_rows(study.name)).outcome is Status.HOLDS
-
-
-@each_claim
-def test_a_check_is_broken_alone(study, claim):
-    """Every check that decides fails in one of the sets that refute, so each of them can fail."""
-    held = claim.verdict(claim.held_by)
-    deciding = [check.sentence for check in held.checks if check.outcome is not None]
-    broken = {
-        check.sentence
-        for rows in claim.refuted_by
-        for check in claim.verdict(rows).checks
-        if check.outcome is Status.FAILS
-    }
-    assert [sentence for sentence in deciding if sentence not in broken] == []
+    assert [str(demand) for demand in unmet(claim)] == []
 
 
 @each_claim

@@ -36,6 +36,8 @@ def draw(rows):
     gains = [row.gain for row in rows.of(Gain)]
     return Figure("gains", "My gains", [Panel([Series("g", "ours", gains, gains)], "x", "y")])
 
+LOSSES = [Gain(seed, -1.0 - 0.1 * seed) for seed in range(3)]
+GAINS = [Gain(seed, 2.0 + 0.1 * seed) for seed in range(3)]
 STUDY = Study(
     name="mine",
     question="Is it so?",
@@ -43,7 +45,7 @@ STUDY = Study(
     units=units,
     run=run,
     rows=(Gain,),
-    claims=[Claim("mine.gain", judge, [[]], title="There is a gain")],
+    claims=[Claim("mine.gain", judge, [LOSSES], GAINS, title="There is a gain")],
     figures=[draw],
 )
 """

@@ -4,7 +4,7 @@ import json
 import re
 
 import pytest
-from tests.support.command_line import run
+from tests.support.command_line import OWN_STUDY, run
 
 GOOD = """
 from triptych.structures.uniform import Uniform
@@ -51,6 +51,25 @@ def test_a_failing_axiom_is_named_and_sets_the_exit_code(tmp_path):
     assert float(row["expected"]) + float(row["got"]) == pytest.approx(1)  # flipped
     assert row["place"] == f"{file}:5"
     assert all(row["asked"] == "" for row in rows if row["holds"])
+
+
+def test_the_claims_of_a_study_are_checked(tmp_path):
+    """Whether rows can refute them: as `triptych run` demands."""
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY)
+    result = run("axioms", str(file))
+    assert (result.exit_code, "5 of 5 axioms hold." in result.stdout) == (0, True), result.output
+    file.write_text(OWN_STUDY.replace("[LOSSES], GAINS", "[GAINS], GAINS"))
+    result = run("axioms", str(file))
+    assert result.exit_code == 1
+    assert "FAILS: the judge says FAILS on rows that refute  (mine: mine.gain)" in result.stdout
+    assert re.search(r"asked +set 1 of refuted_by\n +expected +FAILS\n +got +HOLDS", result.stdout)
+    rows = json.loads(run("axioms", str(file), "--json").stdout)
+    wrong = [row["axiom"] for row in rows if not row["holds"]]
+    assert wrong == [
+        "the judge says FAILS on rows that refute",
+        "every check that decides can fail",
+    ]
 
 
 def test_what_raises_is_found_in_the_users_file(tmp_path):

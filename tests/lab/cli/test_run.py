@@ -159,6 +159,44 @@ def test_what_a_study_of_ones_own_must_not_do(tmp_path, before, after, sentence)
     assert not (tmp_path / "runs").exists()
 
 
+WEAK_CLAIMS = {  # what stands in a file instead of good rows, and what is said about it
+    "[], GAINS": "refuted_by: needed sets of rows that refute the claim, got none.",
+    "[LOSSES, GAINS], GAINS": "set 2 of refuted_by: needed FAILS, got HOLDS.",
+    "[LOSSES], GAINS[:1]": "held_by: needed HOLDS, got UNDECIDED.",
+    "[LOSSES]": "held_by: needed rows on which the judge says HOLDS, got none.",
+}
+each_weak_claim = pytest.mark.parametrize(("rows", "sentence"), WEAK_CLAIMS.items())
+
+
+@each_weak_claim
+def test_a_claim_that_its_rows_cannot_refute_is_refused(tmp_path, rows, sentence):
+    """With the claim, the study, the rule and what to do, before anything is made."""
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY.replace("[LOSSES], GAINS", rows))
+    result = run_own(file)
+    assert result.exit_code == 2, result.output
+    assert "claim 'mine.gain' of study mine needs better rows to be judged by" in result.stderr
+    assert sentence in result.stderr
+    assert "Every check must fail on rows of refuted_by" in result.stderr
+    assert "`triptych axioms mine.py` checks them" in result.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@each_weak_claim
+def test_a_smoke_run_leaves_a_weak_claim_out(tmp_path, rows, sentence):
+    """It decides nothing, so the code can be tried; laptop rows are not judged by it either."""
+    file = tmp_path / "mine.py"
+    file.write_text(OWN_STUDY)
+    assert "FAILS  mine.gain" in run_own(file).stdout
+    file.write_text(OWN_STUDY.replace("[LOSSES], GAINS", rows))
+    result = run_own(file, scale="smoke")
+    assert result.exit_code == 0, result.output
+    assert sentence in result.stderr
+    assert "It is not judged now, and refused at other scales" in result.stderr
+    assert "mine.gain" not in result.stdout
+    assert "[1/1]" in result.stderr, "the unit ran"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "sentence"),
     [

@@ -1,4 +1,7 @@
-"""Find what can be checked: every module with `examples()`, ours or a user's own file."""
+"""Find what can be checked: every module with `examples()`, ours or a user's own file.
+
+A user's file may also have a study, whose claims are checked: whether rows can refute them.
+"""
 
 import importlib
 import importlib.util
@@ -9,10 +12,11 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from triptych.core.validation import UserError
+from triptych.studies.api.study import Study
 
 
 class Example(NamedTuple):
-    """One entry of some module's `examples()`; `about` is the first line of the module."""
+    """One entry of some module's `examples()`, or a claim; `about`: first line of the module."""
 
     module: str
     name: str
@@ -35,7 +39,7 @@ def package_examples(package: str) -> list[Example]:
 
 
 def file_examples(path: Path) -> list[Example]:
-    """The examples of a Python file outside the package."""
+    """The examples of a Python file outside the package, and the claims of its studies."""
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     name = f"triptych_user_file_{path.stem}"  # never the name of an installed module
@@ -46,12 +50,13 @@ def file_examples(path: Path) -> list[Example]:
     sys.modules[name] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
-        found = module_examples(module, path.stem)
+        found = [*module_examples(module, path.stem), *_claims(module, path.stem)]
     except Exception as error:
         raise UserError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
     if not found:
         raise UserError(
-            f"{path} has no function examples() that returns a dictionary of structures or samplers"
+            f"{path} has no function examples() that returns a dictionary of structures or "
+            "samplers, and no study with claims"
         )
     return found
 
@@ -65,3 +70,14 @@ def module_examples(module: ModuleType, label: str) -> list[Example]:
         raise UserError(f"examples() returned a {type(found).__name__}, not a dictionary")
     about = (module.__doc__ or "").strip().partition("\n")[0]
     return [Example(label, name, value, about) for name, value in found.items()]
+
+
+def _claims(module: ModuleType, label: str) -> list[Example]:
+    """The claims of the studies that a module has, each study once."""
+    studies = {id(value): value for value in vars(module).values() if isinstance(value, Study)}
+    about = (module.__doc__ or "").strip().partition("\n")[0]
+    return [
+        Example(label, claim.id, claim, about)
+        for study in studies.values()
+        for claim in study.claims
+    ]

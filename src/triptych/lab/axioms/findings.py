@@ -20,6 +20,8 @@ from triptych.core.samplers import Chain, OneShot
 from triptych.core.validation import as_device
 from triptych.lab.axioms.discovery import Example, file_examples, package_examples
 from triptych.lab.plain_text import escape, plain
+from triptych.studies.api.refutation import demands
+from triptych.studies.api.study import Claim
 
 PACKAGES = ("triptych.structures", "triptych.inference")
 
@@ -41,7 +43,7 @@ class AxiomFinding(NamedTuple):
 
 
 def check_examples(file: Path | None, device: str) -> list[AxiomFinding]:
-    """The axioms of every built-in example, or of those in a user's file."""
+    """The axioms of every built-in example, or of those in a user's file and of its claims."""
     torch.set_num_threads(1)  # tiny tensors: threads cost more than they give
     as_device(device, name="--device")
     examples = (
@@ -66,6 +68,8 @@ def _check(example: Example, device: str) -> list[AxiomFinding]:
     try:
         if isinstance(example.value, OneShot | Chain):
             findings = check_sampler(example.value)
+        elif isinstance(example.value, Claim):
+            return _check_claim(example, started)
         else:
             value = example.value
             if device != "cpu":
@@ -86,6 +90,25 @@ def _check(example: Example, device: str) -> list[AxiomFinding]:
             row = row._replace(asked=case.asked, expected=case.expected, got=case.got, place=place)
         rows.append(row._replace(place=raised) if raised else row)
     return rows
+
+
+def _check_claim(example: Example, started: float) -> list[AxiomFinding]:
+    """What a claim must show of itself; one that it does not show is off by 1."""
+    found, place = demands(example.value), defined_at(example.value.judge)
+    seconds = (time.perf_counter() - started) / len(found)
+    return [
+        AxiomFinding(
+            example.module,
+            example.name,
+            demand.rule,
+            float(not demand.met),
+            0.0,
+            demand.met,
+            seconds,
+            *(("", "", "", "") if demand.met else (demand.asked, demand.wanted, demand.got, place)),
+        )
+        for demand in found
+    ]
 
 
 def defined_at(function: Any) -> str:

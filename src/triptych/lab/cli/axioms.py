@@ -12,14 +12,15 @@ from triptych.lab.cli.options import Device, Json
 def axioms(
     file: Annotated[
         Path | None,
-        typer.Argument(help="A Python file of your own with an examples() function."),
+        typer.Argument(help="A Python file of your own with an examples() function or a study."),
     ] = None,
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
     """Check the axioms of all structures and samplers, or of FILE.
 
-    Every probability is compared with its enumeration. Exit code 1 means that an axiom fails.
+    Every probability is compared with its enumeration. Of a study it checks its claims: whether
+    rows can refute them. Exit code 1 means that an axiom fails.
 
     Example: triptych axioms my_structure.py
     """

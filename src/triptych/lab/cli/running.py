@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from triptych.lab.running.selection import Chosen
     from triptych.lab.running.store import Store
     from triptych.lab.running.time_left import Expected
+    from triptych.studies.api.study import Scale
 
 
 class RunOptions(NamedTuple):
@@ -75,7 +76,7 @@ def run_studies(
     }
     if not names:
         chosen = selection.early_verdicts_first(chosen, plans)
-    own = [each for each in chosen if each.file]
+    own = [_with_claims_to_judge(each, scale) for each in chosen if each.file]
     with Store.open(out) as store:
         old_rows = _choose_old_rows([plans[each.study.name] for each in chosen], store, options)
         summaries = _run_all(chosen, plans, store, options, old_rows)
@@ -107,6 +108,37 @@ def run_studies(
         for line in terminal.closing(changes(out, results.judged), page, judged):
             echo(line)
     raise typer.Exit(int(wrong or terminal.failing(judged)))
+
+
+def _with_claims_to_judge(chosen: "Chosen", scale: "Scale") -> "Chosen":
+    """A user's own study with the claims that rows can refute.
+
+    The others are refused. A smoke run decides nothing, so there they are left out with a warning.
+    """
+    from dataclasses import replace
+
+    from triptych.core.validation import UserError
+    from triptych.studies.api.refutation import unmet
+
+    weak = {claim.id: found for claim in chosen.study.claims if (found := unmet(claim))}
+    if not weak:
+        return chosen
+    name, found = next(iter(weak.items()))
+    others = f" (and of {len(weak) - 1} more of its claims)" if len(weak) > 1 else ""
+    sentence = (
+        f"claim {name!r} of study {chosen.study.name} needs better rows to be judged by{others}. "
+        f"{'; '.join(map(str, found))}. Every check must fail on rows of refuted_by, and all hold "
+        "on held_by: a claim that nothing could refute says nothing"
+    )
+    if scale.value != "smoke":
+        raise UserError(
+            f"{sentence}. Mend these rows (`triptych axioms {chosen.file and chosen.file.name}` "
+            "checks them), or take the claim out; `--scale smoke` runs the study without it"
+        )
+    warn(f"{sentence}. It is not judged now, and refused at other scales")
+    claims = [claim for claim in chosen.study.claims if claim.id not in weak]
+    entries = tuple(entry for entry in chosen.entries if entry.id not in weak)
+    return chosen._replace(study=replace(chosen.study, claims=claims), entries=entries)
 
 
 def cost_lines(summaries: "Mapping[str, RunSummary]") -> list[str]:
