@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -98,7 +99,38 @@ def test_rows_for_a_spreadsheet(tmp_path):
     assert all("wrong_labels" in json.loads(line) for line in heads)
     missing = run("rows", "exact_gap", "--csv", "--out", out)
     assert missing.exit_code == 2
-    assert "no rows of study exact_gap: run it there first" in missing.stderr
+    assert "has no rows of study exact_gap, nor are any bundled" in missing.stderr
+    assert "`triptych run exact_gap` makes them" in missing.stderr
+
+
+def test_bundled_rows_where_the_folder_has_none(tmp_path, monkeypatch):
+    """Standard error says what they are, and a row says its file; own rows go before them."""
+    monkeypatch.undo()  # of the fixture that hides them
+    monkeypatch.chdir(tmp_path)
+    printed = run("rows", "memory_heads", "--csv")
+    assert printed.exit_code == 0, printed.output
+    table = list(csv.DictReader(io.StringIO(printed.stdout)))
+    files = Counter(row["file"] for row in table)
+    assert set(files) == {"memory_heads.paper.json", "memory_heads.linear-readout.paper.json"}
+    assert {row["scale"] for row in table} == {"paper"}
+    assert printed.stderr == (
+        "triptych: these rows are bundled, not of your own run: "
+        + ", ".join(f"{n} rows of {file}" for file, n in files.items())
+        + "\n"
+    )
+    assert not (tmp_path / "runs").exists()
+    run("run", "exact_heads", "--scale", "smoke", "--seeds", "1", "--workers", "0")
+    own = run("rows", "exact_heads")
+    assert (own.stderr, "file" in json.loads(own.stdout.splitlines()[0])) == ("", False)
+    for more in (["--bundled"], ["--scale", "paper"]):
+        bundled = run("rows", "exact_heads", "--kind", "Head", *more)
+        lines = [json.loads(line) for line in bundled.stdout.splitlines()]
+        assert {line["scale"] for line in lines} == {"paper"}
+        assert f"{len(lines)} rows of exact_heads.paper.json" in bundled.stderr
+    wrong = run("rows", "exact_head")
+    assert "nor are any bundled; did you mean exact_heads?" in wrong.stderr
+    away = run("rows", "exact_heads", "--out", str(tmp_path / "elsewhere"))
+    assert away.exit_code == 2, "a folder that was named must be there"
 
 
 def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from triptych.lab.cli.errors import warn
 from triptych.lab.cli.options import Out, ScaleName
 from triptych.lab.cli.stored import DEFAULT_FOLDER
 from triptych.lab.plain_text import plain
@@ -30,17 +31,35 @@ def rows(
             "apostrophe, and control characters are written as \\x1b. JSON has them as they are.",
         ),
     ] = False,
+    bundled: Annotated[
+        bool,
+        typer.Option("--bundled", help="Print the rows that came with Triptych, not your own."),
+    ] = False,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
     """Print the rows of a study, as JSON lines or as CSV.
 
+    Where the run folder has none of them, the rows that came with Triptych are printed. Then a line
+    on standard error says so, and each row has the name of its file.
+
     Example: triptych rows head_vs_prompt --csv > rows.csv
     """
-    from triptych.lab.running.store import Store
+    from triptych.core.display import counted
+    from triptych.lab.results.stored_study import table_rows
     from triptych.studies.api.study import Scale
 
-    with Store.read(out) as store:
-        records = store.records(study, Scale(scale.value) if scale else None, kind)
+    found = table_rows(
+        study,
+        out,
+        Scale(scale.value) if scale else None,
+        kind,
+        bundled=bundled,
+        may_be_missing=out == DEFAULT_FOLDER,
+    )
+    records = found.records
+    if found.bundled:
+        files = ", ".join(f"{counted(n, 'row')} of {file}" for file, n in found.bundled.items())
+        warn(f"these rows are bundled, not of your own run: {files}")
     if csv:
         _print_csv(records)
     else:

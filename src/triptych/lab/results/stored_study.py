@@ -5,16 +5,18 @@ study.figure("drift")               # a matplotlib figure
 study.verdicts["li.vgb-errors"]     # what its judge says
 """
 
+import difflib
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triptych.core.display import card, facts_table
 from triptych.core.validation import UserError
 from triptych.lab.results import evidence
 from triptych.lab.results.ranking import SCALES
 from triptych.lab.running.discovery import find_studies, load_study
-from triptych.lab.running.store import FILE, Store, StoredUnit
+from triptych.lab.running.store import FILE, JsonRow, Store, StoredUnit, of_kind, records_of
 from triptych.studies.api.decide import Verdict
 from triptych.studies.api.study import AnyStudy, Rows, Scale
 
@@ -94,8 +96,71 @@ def _places(study: AnyStudy, out: Path) -> list[tuple[Scale, list[StoredUnit], s
     if (out / FILE).exists():
         with Store.read(out) as store:
             found += [(s, store.units(study.name, s), str(out)) for s in map(Scale, SCALES)]
+    return [*found, *_bundled(study)]
+
+
+def _bundled(study: AnyStudy) -> list[tuple[Scale, list[StoredUnit], str]]:
+    """What came with Triptych: scale, units and the name of the file."""
+    found = []
     for path in evidence.files(evidence.folder()):
         if path.name.startswith(f"{study.name}."):
             loaded = evidence.load(path)
             found.append((loaded.scale, list(evidence.laid_out(loaded, study).units), path.name))
     return found
+
+
+class TableRows(NamedTuple):
+    """Rows of a study for a table.
+
+    bundled
+        How many come from which file of evidence; none for rows of a run folder.
+    """
+
+    records: list[JsonRow]
+    bundled: dict[str, int]
+
+
+def table_rows(
+    name: str,
+    out: Path,
+    scale: Scale | None = None,
+    kind: str | None = None,
+    *,
+    bundled: bool = False,
+    may_be_missing: bool = False,
+) -> TableRows:
+    """The rows of a run folder, or the bundled ones where it has none of this study and scale.
+
+    Bundled rows say their file, because those of several files may stand in one table.
+
+    bundled
+        The bundled ones, whatever the folder has.
+    may_be_missing
+        Whether there need not be such a folder.
+    """
+    study = find_studies().get(name)
+    own: list[JsonRow] = []
+    if not bundled and ((out / FILE).exists() or not may_be_missing):
+        with Store.read(out) as store:
+            if any(known == name and scale in (None, at) for known, at in store.studies()):
+                own = store.records(name, scale)
+    if own:
+        return TableRows(of_kind(own, kind, name), {})
+    at = f" at {scale.value} scale" if scale else ""
+    if study is None:
+        near = difflib.get_close_matches(name, find_studies(), n=1)
+        hint = f"; did you mean {near[0]}?" if near else " (`triptych list` shows the studies)"
+        raise UserError(f"{out} has no rows of study {name}{at}, nor are any bundled{hint}")
+    found = [
+        {"file": file} | record
+        for where, units, file in _bundled(study)
+        if scale in (None, where)
+        for record in records_of(unit for unit in units if unit.status == "done")
+    ]
+    if not found:
+        raise UserError(
+            f"{out} has no rows of study {name}{at}, nor are any bundled: "
+            f"`triptych run {name}` makes them"
+        )
+    chosen = of_kind(found, kind, name)
+    return TableRows(chosen, dict(Counter(record["file"] for record in chosen)))

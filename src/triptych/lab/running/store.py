@@ -13,7 +13,7 @@ that was changed or lost rows counts as failed, so that the next run does it aga
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
@@ -442,18 +442,8 @@ class Store:
         known = [(at, self.units(name, at)) for other, at in self.studies() if other == name]
         if not known:
             raise StoreError(f"{self.folder} has no rows of study {name}: run it there first")
-        found = []
-        for at, units in known:
-            if scale in (None, at):
-                found += [
-                    {"scale": at.value, "unit": unit.key, "seed": unit.seed} | row
-                    for unit in units
-                    for row in unit.rows
-                ]
-        kinds = dict.fromkeys(row["kind"] for row in found)
-        if kind is not None and kind not in kinds:
-            raise StoreError(f"{name} has no rows of kind {kind!r}; it has {', '.join(kinds)}")
-        return [row for row in found if kind in (None, row["kind"])]
+        found = [each for at, units in known if scale in (None, at) for each in records_of(units)]
+        return of_kind(found, kind, name)
 
     def remember(self, study: str, scale: Scale, content: Mapping[str, Any]) -> None:
         """Keep what a run of a user's own study concluded, for reports without its file."""
@@ -471,6 +461,23 @@ class Store:
             (study, self._scale(scale)): self._json(text, f"what is kept of {study}")
             for study, scale, text in found
         }
+
+
+def records_of(units: Iterable[StoredUnit]) -> list[JsonRow]:
+    """The rows of units for a table, each with its scale and its unit's key and seed."""
+    return [
+        {"scale": unit.scale.value, "unit": unit.key, "seed": unit.seed} | row
+        for unit in units
+        for row in unit.rows
+    ]
+
+
+def of_kind(records: Sequence[JsonRow], kind: str | None, study: str) -> list[JsonRow]:
+    """The records of one class of rows; a class that none of them has is refused."""
+    kinds = dict.fromkeys(row["kind"] for row in records)
+    if kind is not None and kind not in kinds:
+        raise StoreError(f"{study} has no rows of kind {kind!r}; it has {', '.join(kinds)}")
+    return [row for row in records if kind in (None, row["kind"])]
 
 
 def _is_whole(line: Mapping[str, Any], texts: Sequence[str]) -> bool:
