@@ -15,8 +15,6 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-import triptych
-
 REPOSITORY = Path(__file__).parents[2]
 
 IN_ARRAYS = [
@@ -355,11 +353,10 @@ class Worker:
     """The process that makes the calls; one that hangs beyond its own alarm is killed."""
 
     def __init__(self):
-        source = str(Path(triptych.__file__).parent.parent)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.support.odd_inputs"],
             cwd=REPOSITORY,
-            env=os.environ | {"PYTHONPATH": source},
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from tests.support import gpus
 
 from triptych.core.validation import (
     MAX_SIZE,
@@ -173,8 +174,7 @@ def test_odd_devices(two_gpus, odd, here):
 
 @pytest.fixture
 def two_gpus(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    gpus.pretend(monkeypatch, 2)
 
 
 def test_devices_of_a_machine_with_gpus(two_gpus):
@@ -185,7 +185,7 @@ def test_devices_of_a_machine_with_gpus(two_gpus):
 
 
 def test_devices_of_a_machine_without_gpus(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    gpus.pretend(monkeypatch, 0)
     for device in ("cuda", "cuda:0", "cuda:9"):
         refuses("and this machine has no GPU", as_device, device)
         assert as_device(device, here=False) == torch.device(device)

@@ -4,7 +4,6 @@ import math
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -101,31 +100,33 @@ def both_ways(case: tuple, device: str) -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("case", CASES)
-def test_the_programs_are_torchs_on_a_gpu(case: tuple) -> None:
-    both_ways(case, "cuda")
-
-
-INTERPRETED = """
+BOTH_WAYS = """
+import sys
 from tests.models.test_short_attention import CASES, both_ways
 for case in CASES:
-    both_ways(case, "cpu")
+    print(case)
+    both_ways(case, sys.argv[1])
 """
+
+
+def in_a_process_of_its_own(device: str, **settings: str) -> None:
+    """All cases where no shape is checked: Triton compiles the sources of functions."""
+    done = subprocess.run(
+        [sys.executable, "-c", BOTH_WAYS, device],
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)} | settings,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-200:] + done.stderr[-2000:]
+
+
+@pytest.mark.cuda
+def test_the_programs_are_torchs_on_a_gpu() -> None:
+    in_a_process_of_its_own("cuda")
 
 
 @pytest.mark.skipif(
     not short_attention.HAS_TRITON, reason="Triton is not installed: it comes with torch for CUDA"
 )
 def test_the_programs_are_torchs_by_tritons_interpreter() -> None:
-    """On a CPU, in a process of its own: Triton reads the sources of unchecked functions."""
-    root = Path(__file__).parents[2]
-    done = subprocess.run(
-        [sys.executable, "-c", INTERPRETED],
-        cwd=root,
-        env=os.environ | {"TRITON_INTERPRET": "1", "PYTHONPATH": f"{root}/src{os.pathsep}{root}"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    in_a_process_of_its_own("cpu", TRITON_INTERPRET="1")

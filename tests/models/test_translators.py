@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support import gpus
 
 from triptych.core.validation import UserError
 from triptych.inference.beam import beam_search
@@ -145,13 +146,16 @@ def test_a_digest_tells_vocabularies_apart(vocabulary: Vocabulary, tmp_path: Pat
     assert Vocabulary.learn(TEXTS, 50).digest != vocabulary.digest
 
 
-def test_a_device_that_is_not_here_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
+def test_a_device_that_is_not_here_is_refused(
+    vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save_translator(tmp_path, net(causal=True, vocab=vocabulary.size), vocabulary)
     with pytest.raises(UserError, match="device is 'foo'"):
         load_translator(tmp_path, device="foo")
-    if not torch.cuda.is_available():
-        with pytest.raises(UserError, match="this machine has no GPU"):
-            load_translator(tmp_path, device="cuda")
+    for count in (0, 1):
+        gpus.pretend(monkeypatch, count)
+        with pytest.raises(UserError, match="device is 'cuda:1', and this machine has"):
+            load_translator(tmp_path, device="cuda:1")
 
 
 def test_a_translator_comes_back_as_it_was(vocabulary: Vocabulary, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
+import pytest
 import torch
+
+pytest.importorskip("hmmlearn", reason="hmmlearn, the peer of this benchmark, is not installed")
 
 from benchmarks import hmm, timing
 from benchmarks.timing import Seconds, compare

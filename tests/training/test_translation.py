@@ -347,7 +347,6 @@ def test_recorded_steps_are_plain_steps_on_a_cpu() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_recorded_steps_are_plain_steps_on_a_gpu() -> None:
     losses = []
     for recorded in (True, False):

@@ -5,6 +5,7 @@ import re
 
 import pytest
 from tests.support.command_line import OWN_STUDY, run
+from tests.support.installed import package_in, put_on_path
 
 GOOD = """
 from triptych.structures.uniform import Uniform
@@ -78,6 +79,19 @@ def test_what_raises_is_found_in_the_users_file(tmp_path):
     result = run("axioms", str(file))
     assert result.exit_code == 1
     assert "FAILS: could not be checked: IndexError" in result.stdout
+    assert f"{file}:6" in result.stdout
+
+
+def test_what_raises_in_a_package_is_found_where_it_was_called(tmp_path, monkeypatch):
+    """Also in one that was installed outside of site-packages."""
+    package_in(tmp_path / "target", "theirs_raises", text="def fail():\n    raise KeyError(3)\n")
+    put_on_path(monkeypatch, tmp_path / "target")
+    file = tmp_path / "wrong.py"
+    called = "(__import__('theirs_raises').fail())"
+    file.write_text(WRONG.replace("super().next_token_log_probs(prefix).flip(-1)", called))
+    result = run("axioms", str(file))
+    assert result.exit_code == 1
+    assert "FAILS: could not be checked: KeyError" in result.stdout
     assert f"{file}:6" in result.stdout
 
 

@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+from tests.support import gpus
 from tests.support.command_line import run
 from tests.support.tiny_model_folder import save_tiny_model
 
@@ -126,6 +127,14 @@ def test_mistakes_get_a_sentence(words, place, changes, sentence, monkeypatch, t
     assert sentence in done.stderr
     assert len(done.stderr.strip().splitlines()) <= 2  # with the line of progress
     assert {file: file.read_bytes() for file in place.iterdir() if file.is_file()} == before
+
+
+def test_a_gpu_that_is_not_there_where_there_is_one(words, monkeypatch, tmp_path):
+    gpus.pretend(monkeypatch, 1)
+    done = run(*words(device="cuda:9"))
+    assert done.exit_code == 2, done.output
+    assert "--device is 'cuda:9', and this machine has 1 GPU" in done.stderr
+    assert not (tmp_path / "out.jsonl").exists()
 
 
 def test_a_hub_that_cannot_be_reached(words, monkeypatch):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.support.command_line import run
+from tests.support.installed import package_in, put_on_path
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.enumeration import exact_law
@@ -54,6 +55,7 @@ def test_the_printed_command_passes(kind):
     assert expected in done.stdout
 
 
+@pytest.mark.skipif(importlib.util.find_spec("ruff") is None, reason="ruff is not installed")
 @pytest.mark.parametrize("name", ["my_own", "rather_long_name_of_a_thing"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_new_file_is_short_and_passes_ruff(kind, name, tmp_path):
@@ -191,6 +193,17 @@ def test_a_bad_name_is_refused_with_a_sentence(kind, name, sentence, tmp_path):
     assert sentence in refused.stderr
     assert refused.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["target", "site-packages"])
+def test_a_file_hides_no_package_wherever_that_was_installed(folder, tmp_path, monkeypatch):
+    """`pip install --target FOLDER` puts packages outside of site-packages."""
+    elsewhere = tmp_path.parent / f"{tmp_path.name}-{folder}" / folder
+    package_in(elsewhere, "theirs")
+    package_in(elsewhere.parent / "mine", "mine", installed=False)
+    put_on_path(monkeypatch, elsewhere, elsewhere.parent / "mine")
+    assert "there is a Python module theirs" in run("new", "structure", "theirs").stderr
+    assert run("new", "structure", "mine").exit_code == 0
 
 
 def test_an_unknown_kind_names_the_kinds():

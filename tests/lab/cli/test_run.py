@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+from tests.support import gpus
 from tests.support.command_line import OWN_STUDY, run, run_own
 
 from triptych.core.files import FolderInUse, lock_folder
@@ -84,7 +85,6 @@ def test_run_judge_and_report(tmp_path):
         (["run", "exact_heads", "exact_gap", "--set", "strings=9"], "ExactGap has no field"),
         (["run", "exact_heads", "--set", "vocab=x"], "vocab is 'x'; it must be int"),
         (["run", "no_such_file.py"], "no_such_file.py"),
-        (["run", "exact_heads", "--device", "cuda:9"], "cuda:9"),
         (["run", "exact_heads", "--device", "mps"], "mps"),
         (["run", "exact_heads", "--device", "xpu", "--engine", "ray"], "xpu"),
         (["reproduce", "--device", "meta"], "meta"),
@@ -95,6 +95,16 @@ def test_mistakes_before_a_run_are_one_sentence(arguments, sentence, tmp_path):
     assert result.exit_code == 2, result.output
     assert sentence in result.stderr
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_gpu_that_is_not_there(count, tmp_path, monkeypatch):
+    """Where there is one GPU, too: its only name is cuda:0."""
+    gpus.pretend(monkeypatch, count)
+    command = ["run", "exact_heads", "--scale", "smoke", "--workers", "0", "--device", "cuda:9"]
+    result = run(*command, "--out", str(tmp_path / "runs"))
+    assert result.exit_code == 2, result.output
+    assert f"'cuda:9', and this machine has {count or 'no'} GPU" in " ".join(result.stderr.split())
 
 
 def test_json_has_no_infinity(tmp_path):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-import torch
+from tests.support import gpus
 from tests.support.kills import kills
 from typer.testing import CliRunner
 
@@ -232,7 +232,9 @@ def test_bytes_that_are_no_text_get_one_sentence(translators, locale) -> None:
     assert "Traceback" not in said
 
 
-def test_a_device_that_is_not_here_gets_one_sentence(translators, pairs, tmp_path) -> None:
+def test_a_device_that_is_not_here_gets_one_sentence(
+    translators, pairs, tmp_path, monkeypatch
+) -> None:
     own = ["--data", pairs, "--source", "en", "--target", "de", *SMALL, "--out", tmp_path / "x"]
     commands = [
         ["translate", "--model", translators["teacher"]],
@@ -241,9 +243,10 @@ def test_a_device_that_is_not_here_gets_one_sentence(translators, pairs, tmp_pat
     ]
     for command in commands:
         assert "device is 'foo'" in sentence(call(*command, "--device", "foo", text="ba\n"))
-        if not torch.cuda.is_available():
-            wrong = call(*command, "--device", "cuda", text="ba\n")
-            assert "this machine has no GPU" in sentence(wrong)
+        for count in (0, 1):
+            gpus.pretend(monkeypatch, count)
+            wrong = call(*command, "--device", "cuda:9", text="ba\n")
+            assert "device is 'cuda:9', and this machine has" in sentence(wrong)
     assert not (tmp_path / "x").exists()
 
 

@@ -12,6 +12,7 @@ from triptych.core.validation import UserError
 from triptych.lab.cli.app import app
 from triptych.lab.results import evidence, seal, verification
 from triptych.lab.running.discovery import find_studies, load_study
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
@@ -83,7 +84,7 @@ def bundle(tmp_path):
     source.write_text(FILE)
     made = Bundle(source, tmp_path / "evidence")
     with Store.open(tmp_path / "runs") as store:
-        run_study(made.study(), Scale.PAPER, store=store, workers=0)
+        run_study(Plan.of(made.study(), Scale.PAPER), store=store, workers=0)
     evidence.export(tmp_path / "runs", ["counted"], Scale.PAPER, made.folder)
     return made
 

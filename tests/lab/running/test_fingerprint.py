@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import toy_studies
+from tests.support.installed import package_in, put_on_path
 from typer.testing import CliRunner
 
 from triptych.lab.cli.app import app
@@ -295,30 +296,14 @@ def test_bundled_rows_were_made_by_code_that_is_known():
 # ------------------------------------------------------------------------- whose a module is
 
 
-def package_in(folder: Path, name: str, *, installed: bool) -> Path:
-    """A package with a file, and with the record of its distribution where it was installed."""
-    (folder / name).mkdir(parents=True)
-    (folder / name / "__init__.py").write_text("")
-    if installed:
-        info = folder / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-        (info / "RECORD").write_text(f"{name}/__init__.py,,\n{info.name}/METADATA,,\n")
-    return folder / name / "__init__.py"
-
-
 def test_a_package_is_installed_wherever_it_lies(tmp_path, monkeypatch):
     """`pip install --target FOLDER` puts packages outside of site-packages."""
     target, mine = tmp_path / "target", tmp_path / "project"
-    theirs = package_in(target, "theirs_for_a_test", installed=True)
+    theirs = package_in(target, "theirs_for_a_test")
     own = package_in(mine, "mine_for_a_test", installed=False)
-    for folder in (target, mine):
-        monkeypatch.syspath_prepend(str(folder))
-    sources._distributions.cache_clear()
-    sources._installed_into.cache_clear()
+    put_on_path(monkeypatch, target, mine)
     assert not sources.is_own(sources.Source("theirs_for_a_test", theirs))
     assert sources.is_own(sources.Source("mine_for_a_test", own))
-    sources._distributions.cache_clear()
 
 
 def test_python_and_its_packages_are_no_files_of_a_user():
@@ -337,9 +322,5 @@ def test_an_editable_project_is_its_users_own(tmp_path, monkeypatch):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: edited_for_a_test\nVersion: 1\n")
     (info / "RECORD").write_text("edited.pth,,\n")
     (info / "top_level.txt").write_text("edited_for_a_test\n")
-    for folder in (site, project):
-        monkeypatch.syspath_prepend(str(folder))
-    sources._distributions.cache_clear()
-    sources._installed_into.cache_clear()
+    put_on_path(monkeypatch, site, project)
     assert sources.is_own(sources.Source("edited_for_a_test", own))
-    sources._distributions.cache_clear()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy
 import pytest
 import torch
-from tests.support import toy_studies
+from tests.support import gpus, toy_studies
 
 from triptych.core.files import FolderInUse
 from triptych.core.randomness import TorchRng
@@ -103,14 +103,12 @@ def on_its_device(unit, bench):
 
 
 def test_the_device_of_a_unit_is_where_it_computed(store, monkeypatch):
-    """A machine with two GPUs, as torch would describe it."""
-    for name, answer in {"is_available": True, "device_count": 2, "current_device": 0}.items():
-        monkeypatch.setattr(torch.cuda, name, lambda answer=answer: answer)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"GPU {i}")
+    gpus.pretend(monkeypatch, 2)
     study = replace(toy_studies.STUDY, run=on_its_device, rows=(Where,))
 
     def run_on(device):
-        run_study(study, SMOKE, store=store, workers=0, device=device, old_rows="keep")
+        plan = Plan.of(study, SMOKE)
+        run_study(plan, store=store, workers=0, device=device, old_rows="keep")
         units = store.units(study.name, SMOKE)
         store.reset(units)
         return [unit.rows[0]["device"] for unit in units][:2], [unit.device for unit in units][:2]

@@ -20,6 +20,7 @@ from triptych.core.samplers import Chain, OneShot
 from triptych.core.validation import as_device
 from triptych.lab.axioms.discovery import Example, file_examples, package_examples
 from triptych.lab.plain_text import escape, plain
+from triptych.lab.running.sources import Source, is_installed
 from triptych.studies.api.refutation import demands
 from triptych.studies.api.study import Claim
 
@@ -126,13 +127,13 @@ def defined_at(function: Any) -> str:
 def _raised_at(error: BaseException) -> str:
     """The innermost line outside of Triptych's checks and of installed packages."""
     frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_file()
-        and "site-packages" not in frame.filename
-        and Path(frame.filename).name not in ("axioms.py", "findings.py")
+        (file, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if (file := Path(frame.f_code.co_filename)).is_file()
+        and not is_installed(Source(frame.f_globals.get("__name__", ""), file.resolve()))
+        and file.name not in ("axioms.py", "findings.py")
     ]
-    return f"{_near(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
+    return f"{_near(str(frames[-1][0]))}:{frames[-1][1]}" if frames else ""
 
 
 def _near(file: str) -> str:

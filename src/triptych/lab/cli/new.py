@@ -79,7 +79,7 @@ def _check_name(kind: Kind, file: Path) -> None:
             f"{name!r} cannot be the name of a {kind.value}: use letters, digits and _, begin with "
             "a letter, and take no word of Python"
         )
-    if _is_installed(name):
+    if _hides_a_module(name):
         raise UserError(
             f"there is a Python module {name} already, and a file of that name could hide it: "
             "choose another name"
@@ -90,12 +90,14 @@ def _check_name(kind: Kind, file: Path) -> None:
         raise UserError(f"{name} is a study of Triptych: choose another name")
 
 
-def _is_installed(name: str) -> bool:
+def _hides_a_module(name: str) -> bool:
     """Whether `import NAME` finds Python's own or an installed module."""
     import importlib.util
+
+    from triptych.lab.running.sources import Source, is_installed
 
     if name in sys.stdlib_module_names or name == "triptych":
         return True
     spec = importlib.util.find_spec(name)
-    places = Path(spec.origin or "").parts if spec else ()
-    return "site-packages" in places or "dist-packages" in places
+    file = spec.origin if spec else None
+    return file is not None and is_installed(Source(name, Path(file).resolve()))

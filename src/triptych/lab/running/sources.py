@@ -82,7 +82,7 @@ def is_own(source: Source) -> bool:
     if is_ours(source.name):
         name = f"{source.name}."
         return name.startswith(f"{_STUDIES}.") and not name.startswith(f"{_API}.")
-    return not _is_pythons(source.path) and not _is_installed(source)
+    return not _is_pythons(source.path) and not is_installed(source)
 
 
 def _is_pythons(path: Path) -> bool:
@@ -96,7 +96,7 @@ def _python_folders() -> tuple[Path, ...]:
     return tuple({Path(path).resolve() for path in paths if path})
 
 
-def _is_installed(source: Source) -> bool:
+def is_installed(source: Source) -> bool:
     """Whether an installed distribution holds this file, wherever it was installed to.
 
     A project that is installed in place (`pip install --editable`) lies elsewhere than its
@@ -104,7 +104,7 @@ def _is_installed(source: Source) -> bool:
     """
     top = source.name.split(".")[0]
     for folder in _installed_into(top):
-        if source.path in (folder / f"{top}.py", folder / top / "__init__.py"):
+        if source.path.parent == folder and source.path.name.split(".")[0] == top:
             return True
         if source.path.is_relative_to(folder / top):
             return True
@@ -118,9 +118,9 @@ def _installed_into(top: str) -> tuple[Path, ...]:
     for name in _distributions().get(top, ()):
         distribution = importlib.metadata.distribution(name)
         folder = Path(str(distribution.locate_file(""))).resolve()
-        listed = {Path(str(file)).parts[0] for file in distribution.files or ()}
+        listed = {Path(str(file)).parts[0].split(".")[0] for file in distribution.files or ()}
         placed = distribution.read_text("RECORD") is not None  # a folder of sources has none
-        if (placed and {top, f"{top}.py"} & listed) or folder.name in _FOLDERS_OF_PACKAGES:
+        if (placed and top in listed) or folder.name in _FOLDERS_OF_PACKAGES:
             folders.append(folder)
     return tuple(dict.fromkeys(folders))
 
