@@ -4,12 +4,12 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 import numpy as np
 from scipy import stats
 
 from triptych.core.display import card, facts_table, number
+from triptych.core.status import Status as Status
 from triptych.core.validation import (
     Count,
     Number,
@@ -23,12 +23,6 @@ from triptych.core.validation import (
 )
 
 Samples = Sequence[float] | np.ndarray
-
-
-class Status(Enum):
-    HOLDS = "holds"
-    FAILS = "fails"
-    UNDECIDED = "undecided"
 
 
 _NUMBERS = ("value", "low", "high")

@@ -100,7 +100,7 @@ def _is_of(source: str, wanted: str, own: bool) -> bool:
 def _refuse_unknown(ids: Sequence[str], results: "Results", folder: "Path") -> None:
     import difflib
 
-    from triptych.core.validation import UserError
+    from triptych.core.errors import UserError
 
     known = [line.id for line in results.judged]
     for name in ids:

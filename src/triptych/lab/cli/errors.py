@@ -26,7 +26,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ValueError as error:
-            from triptych.core.validation import UserError
+            from triptych.core.errors import UserError
 
             if not isinstance(error, UserError):
                 raise

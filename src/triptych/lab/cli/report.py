@@ -37,7 +37,7 @@ def report(
 
     Example: triptych report --lecture li.tab-3.3 wei.fig-3-left
     """
-    from triptych.core.validation import UserError
+    from triptych.core.errors import UserError
     from triptych.lab.results import gathering
     from triptych.lab.results.figure_files import write_figures
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import NamedTuple
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.lab.results.ranking import Finding, Judged, StudyRun
 from triptych.studies.api.figures import Figure
 

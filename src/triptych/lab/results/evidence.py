@@ -22,8 +22,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from triptych.core.errors import UserError
 from triptych.core.files import lock_folder, write_text
-from triptych.core.validation import UserError
 from triptych.lab.running.checksums import read_code
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code

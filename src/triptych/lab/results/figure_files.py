@@ -7,8 +7,8 @@ where DejaVu is not installed. The same figure is the same bytes.
 from collections.abc import Sequence
 from pathlib import Path
 
+from triptych.core.errors import UserError
 from triptych.core.files import replacing
-from triptych.core.validation import UserError
 from triptych.lab.results.drawing import THEMES, draw_figure, look
 from triptych.lab.results.ranking import StudyRun
 from triptych.studies.api.figures import Figure

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.lab.results import evidence
 from triptych.lab.results.changes import changes
 from triptych.lab.results.ledger import Entry, load_ledger

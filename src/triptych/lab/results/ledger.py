@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.studies.api.study import AnyStudy
 
 KINDS = {

@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from triptych.core.estimates import Status
+from triptych.core.status import Status
 from triptych.lab.results.ledger import EVIDENCE_SCALES, Entry
 from triptych.lab.running.progress import last_line
-from triptych.studies.api.decide import Check, Verdict
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.study import Claim
+from triptych.studies.api.verdicts import Check, Verdict
 
 STATUSES = ("holds", "fails", "undecided", "not run yet")
 SCALES = ("paper", "laptop", "smoke")  # the strongest evidence first

@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from triptych.core.estimates import Status
+from triptych.core.status import Status
 from triptych.lab.plain_text import escape
 from triptych.lab.results.changes import Change
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ledger import SCOPES
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails
-from triptych.studies.api.decide import Check
 from triptych.studies.api.records import to_json
+from triptych.studies.api.verdicts import Check
 
 AS_PUBLISHED = "as published"
 SCALE_NAMES = {"paper": "largest run"}

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 
 SCHEMA = 3
 _OLDEST = 2  # its checksums are of rows alone; the store makes new ones

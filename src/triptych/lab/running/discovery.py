@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.lab.running.fingerprint import OWN_FILE
 from triptych.studies.api.study import AnyStudy, Study
 

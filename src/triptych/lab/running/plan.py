@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.studies.api.study import (
     AnyStudy,
     Scale,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.lab.results.ledger import Entry, load_ledger, own_entries
 from triptych.lab.running.discovery import find_studies, load_study
 from triptych.lab.running.expected_costs import expected_seconds

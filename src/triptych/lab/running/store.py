@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 from triptych.lab.running.checksums import (
     COVERED,
     Fields,

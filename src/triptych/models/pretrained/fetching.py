@@ -30,8 +30,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from triptych.core.errors import UserError
 from triptych.core.files import lock_folder, sum_of
-from triptych.core.validation import UserError
 from triptych.models.pretrained.catalogue import CATALOGUE, DATA, Entry, File, Piece
 
 Progress = Callable[[str, float], None]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, TypeVar, Union
 
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 
 Record = TypeVar("Record")
 _UNIONS = (Union, types.UnionType)

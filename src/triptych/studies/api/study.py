@@ -6,7 +6,8 @@ and in evidence files only.
 
 A study gathers rows and knows no threshold. A claim's judge is pure and instant and holds every
 threshold; `refuted_by` are rows on which it must say FAILS. Figures are pure functions of rows.
-This package imports only the standard library and `core`, so that units run on any machine.
+This package imports only the standard library and `core`, so that units run on any machine; this
+module imports no torch, so that what is kept of a study is read at once.
 """
 
 import dataclasses
@@ -20,16 +21,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar, overload, runtime_checkable
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload, runtime_checkable
 
-from triptych.core.display import card, counted, cut, facts_table, records_table
-from triptych.core.estimates import Status
-from triptych.core.randomness import TorchRng
-from triptych.core.validation import UserError
-from triptych.studies.api.decide import Verdict
+from triptych.core.errors import UserError
+from triptych.core.status import Status
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.names import check_name
 from triptych.studies.api.records import fields_of, from_json, has_nan, to_json
+from triptych.studies.api.verdicts import Verdict
+
+if TYPE_CHECKING:
+    from triptych.core.randomness import TorchRng
 
 KIND = "kind"  # names a row's class in JSON
 _ROWS_SHOWN, _COLUMNS_SHOWN, _KINDS_SHOWN = 8, 10, 3  # in a notebook
@@ -106,12 +108,16 @@ class Rows(Sequence[RowT], Generic[RowT]):
         return [row for row in self._rows if isinstance(row, kind)]
 
     def __repr__(self) -> str:
+        from triptych.core.display import cut
+
         kinds = Counter(type(row).__name__ for row in self._rows)
         each = ", ".join(f"{count} {name}" for name, count in kinds.items())
         return f"Rows({cut(each, 100) or 'none'})"
 
     def _repr_html_(self) -> str:
         """The first rows of every kind."""
+        from triptych.core.display import card, counted, records_table
+
         tables = []
         for kind in dict.fromkeys(type(row) for row in self._rows):
             if not dataclasses.is_dataclass(kind):
@@ -150,7 +156,7 @@ class Bench(Protocol):
     @property
     def device(self) -> str: ...
 
-    def rng(self, purpose: str = "") -> TorchRng:
+    def rng(self, purpose: str = "") -> "TorchRng":
         """A generator that depends on the unit's seed and the purpose alone."""
         ...
 
@@ -262,10 +268,14 @@ class Study(Generic[SettingsT, UnitT, RowT]):
             raise UserError(f"study {self.name} has two kinds of rows with one name: {names}")
 
     def __repr__(self) -> str:
+        from triptych.core.display import counted
+
         claims, figures = counted(len(self.claims), "claim"), counted(len(self.figures), "figure")
         return f"Study({self.name!r}, {claims}, {figures})"
 
     def _repr_html_(self) -> str:
+        from triptych.core.display import card, facts_table
+
         facts = {
             "question": self.question,
             "scales": ", ".join(scale.value for scale in self.settings),
