@@ -150,8 +150,8 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     before = run("claims")
     assert before.exit_code == 0
     shown = run("claims", "wei.prop-3.4").stdout
-    assert "laptop scale, shipped, cpu: holds" in shown
-    assert "2 of these verdicts rest on shipped evidence." in before.stdout
+    assert "laptop scale, bundled, cpu: holds" in shown
+    assert "2 of these verdicts rest on bundled rows." in before.stdout
     line = json.loads(run("claims", "--json").stdout)[0]
     assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
     assert line["findings"][0]["done"] == done - 1
@@ -163,7 +163,7 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     assert f"{done} units brought in" in brought.stdout
     again = run(*small, "--seeds", "1", "--out", here)
     assert again.exit_code == 0, again.output
-    assert "shipped, cpu" not in again.stdout  # all of it is a part of this run
+    assert "bundled, cpu" not in again.stdout  # all of it is a part of this run
     assert "imported)" in (tmp_path / "here" / "report.html").read_text()
 
 
@@ -186,7 +186,7 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("claims")
     assert result.exit_code == 0
-    assert f"{COUNTED} not run yet" in result.stdout
+    assert f"{COUNTED} are not run yet" in result.stdout
     assert run("report", "--to", "page.html").exit_code == 0
     assert "<html" in (tmp_path / "page.html").read_text()
     elsewhere = run("claims", "--out", "typo")

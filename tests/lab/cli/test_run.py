@@ -23,7 +23,11 @@ FIELDS = [
     "published",
     "remark",
     "extension",
+    "scope",
+    "differs",
     "status",
+    "verdict",
+    "stands",
     "exceptions",
     "study",
     "findings",
@@ -129,7 +133,7 @@ def test_a_study_of_ones_own_and_its_claim(tmp_path):
     assert "Your own study mine" in result.stdout
     assert "FAILS  mine.gain  There is a gain" in result.stdout
     assert "my own gain" in result.stdout
-    assert "Your own claims: 0 hold, 1 fails, 0 undecided." in result.stdout
+    assert "Your own claims: 0 hold, 1 fails, 0 undecided." in " ".join(result.stdout.split())
     file.unlink()
     out = str(tmp_path / "runs")
     other = run(

@@ -57,8 +57,9 @@ def claims(
     """Print what holds, what fails and what is undecided.
 
     Verdicts come from the rows stored so far. Give ids to see every check of these claims. The
-    strongest evidence comes first: paper scale before laptop scale. Exit code 1 means that a claim
-    fails in your own run. Shipped evidence never changes it.
+    strongest evidence comes first: the largest run, then laptop scale. A verdict of a smaller
+    setting or another model than the source's says so. Exit code 1 means that a claim fails in your
+    own run. Bundled rows never change it.
 
     Example: triptych claims li.tab-3.3 wei.fig-3-left
     Example: triptych claims --chapter masking --status undecided
@@ -81,7 +82,8 @@ def claims(
     elif as_json:
         typer.echo(json.dumps(terminal.as_json(chosen), indent=2))
     elif ids or checks:
-        terminal.print_results(results, ids={line.id for line in chosen}, everything=True)
+        named = {line.id for line in chosen}
+        terminal.print_results(results, ids=named, everything=True, total=not ids)
     else:
         filtered = bool(status or source or chapter)
         terminal.print_summary(results, chosen if filtered else None)

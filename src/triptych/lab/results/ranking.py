@@ -27,6 +27,12 @@ STATUSES = ("holds", "fails", "undecided", "not run yet")
 SCALES = ("paper", "laptop", "smoke")  # the strongest evidence first
 CODE_RUNS = "code runs"  # all that a run at smoke scale can say
 
+
+def scale_name(scale: str) -> str:
+    """What a person calls a scale: "largest run", "laptop scale"."""
+    return "largest run" if scale == "paper" else f"{scale} scale"
+
+
 VERDICTS = {
     ("holds", "scaled down"): "holds at a smaller scale",
     ("fails", "scaled down"): "not reproduced at a smaller scale",

@@ -20,7 +20,7 @@ from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
 from triptych.lab.results.chosen import Chosen, choose, load_chosen
 from triptych.lab.results.plots import share_styles
-from triptych.lab.results.ranking import Judged, StudyRun, total_seconds
+from triptych.lab.results.ranking import Judged, StudyRun, scale_name, total_seconds
 from triptych.lab.results.report_text import duration, number
 from triptych.lab.results.typesetting import title_html
 from triptych.lab.running.progress import last_line
@@ -77,8 +77,11 @@ def render_report(
             failing=[
                 (line, title_html(line.id, line.entry.title))
                 for line in every
-                if line.status == "fails"
+                if line.words == "fails"
             ],
+            not_reproduced=sum(
+                line.status == "fails" and line.words != "fails" for line in counted
+            ),
             changes=changes,
             chosen=large,
             groups=[] if lecture else report_claims.groups(judged, own, links),
@@ -135,6 +138,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     page.filters |= {"number": number, "duration": duration, "last_line": last_line}
+    page.globals["scale_name"] = scale_name
     return page
 
 

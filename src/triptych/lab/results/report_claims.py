@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from triptych.lab.results import ledger
 from triptych.lab.results.chosen import Chosen, figure_of
-from triptych.lab.results.ranking import STATUSES, Finding, Judged, RunName, StudyRun
+from triptych.lab.results.ledger import SCOPES
+from triptych.lab.results.ranking import STATUSES, VERDICTS, Finding, Judged, RunName, StudyRun
 from triptych.lab.results.report_text import number, words
 from triptych.lab.results.typesetting import title_html
 
@@ -26,10 +27,19 @@ class Comparison(NamedTuple):
     shipped: str
 
 
-def score(judged: Sequence[Judged]) -> list[tuple[str, int]]:
-    """(status, how many)."""
-    counts = Counter(line.status for line in judged)
-    return [(status, counts[status]) for status in STATUSES]
+def score(judged: Sequence[Judged]) -> list[tuple[str, str, int]]:
+    """(the verdict with its scope, its status, how many); the four statuses even where none has it.
+
+    Worked: [("holds", "holds", 2), ("holds at a smaller scale", "holds", 1), ("fails", "fails", 0),
+    ("undecided", "undecided", 0), ("not run yet", "not run yet", 0)].
+    """
+    counts = Counter((line.words, line.status) for line in judged)
+    return [
+        (words, status, counts[words, status])
+        for status in STATUSES
+        for words in (status, *(VERDICTS[status, s] for s in SCOPES if (status, s) in VERDICTS))
+        if words == status or counts[words, status]
+    ]
 
 
 def groups(
@@ -65,7 +75,16 @@ def claim_view(line: Judged, links: Links, *, own: bool = False, near: str = "")
         More words under which a search finds it.
     """
     entry = line.entry
-    sought = (line.id, entry.title, entry.source, entry.kind, line.status, line.study or "", near)
+    sought = (
+        line.id,
+        entry.title,
+        entry.source,
+        entry.kind,
+        line.status,
+        line.words,
+        line.study or "",
+        near,
+    )
     return {
         "judged": line,
         "entry": entry,

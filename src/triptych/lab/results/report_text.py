@@ -1,5 +1,6 @@
 """Numbers and durations as a person writes them."""
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,8 @@ def number(value: Any) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, float) and math.isnan(value):
+        return "–"
     if isinstance(value, float):
         return f"{value:.4g}".replace("-", "−")
     if isinstance(value, int):

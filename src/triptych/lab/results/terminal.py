@@ -15,25 +15,27 @@ from triptych.lab.plain_text import escape
 from triptych.lab.results.changes import Change
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ledger import SCOPES
-from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails
+from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails, scale_name
 from triptych.studies.api.records import to_json
 from triptych.studies.api.verdicts import Check
 
 AS_PUBLISHED = "as published"
-SCALE_NAMES = {"paper": "largest run"}
-"""What a scale is called where its name would say more than it is."""
 _STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not run yet": "dim"}
 _MARK = {Status.HOLDS: "✓", Status.FAILS: "✗", Status.UNDECIDED: "?", None: "·"}
 _COLOUR = {Status.HOLDS: "green", Status.FAILS: "bold red", Status.UNDECIDED: "yellow"}
 
 
-def print_results(results: Results, *, ids: set[str] | None = None, everything: bool) -> None:
-    """Every claim with a line per check; without `ids` the score of all at the end.
+def print_results(
+    results: Results, *, ids: set[str] | None = None, everything: bool, total: bool = True
+) -> None:
+    """Every claim with a line per check.
 
     ids
         These claims alone.
     everything
         Claims that were not run yet too.
+    total
+        The score of all claims at the end.
     """
     console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     for title, lines in _groups(results):
@@ -46,7 +48,7 @@ def print_results(results: Results, *, ids: set[str] | None = None, everything: 
             console.print(f"\n[bold]{escape(title)}[/bold]")
         for line in chosen:
             _print_claim(console, line)
-    if ids is None:
+    if total:
         console.print("\n" + score(results))
 
 
@@ -186,7 +188,7 @@ def _print_checks(console: Console, checks: Sequence[Check]) -> None:
 
 def source(finding: Finding) -> str:
     """Where a finding is from: "largest run, bundled, NVIDIA H200: fails (5 of 8 units)"."""
-    parts = [SCALE_NAMES.get(finding.scale, f"{finding.scale} scale")]
+    parts = [scale_name(finding.scale)]
     if finding.shipped:
         parts += filter(None, ["bundled", finding.label, finding.device])
     notes = f" ({'; '.join(finding.notes)})" if finding.notes else ""
@@ -214,7 +216,9 @@ def score(results: Results) -> str:
     text = f"Of {len(counted)} published results, {score_of(counted)}."
     bundled = sum(bool(line.headline and line.headline.shipped) for line in counted)
     if bundled:
-        text += f" {bundled} of these verdicts rest on bundled rows."
+        text += (
+            f" {bundled} of these verdicts {'rests' if bundled == 1 else 'rest'} on bundled rows."
+        )
     own = [line for lines in results.own.values() for line in lines]
     if own:
         mine = {status: sum(line.status == status for line in own) for status in STATUSES[:3]}
