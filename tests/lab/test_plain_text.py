@@ -14,6 +14,7 @@ from triptych.core.validation import UserError
 from triptych.lab.cli import errors
 from triptych.lab.plain_text import echo, escape, plain
 from triptych.lab.results import evidence
+from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Bar, Lines
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
@@ -93,7 +94,7 @@ def test_progress_is_plain(tmp_path, display):
     stream = io.StringIO()
     show = display(stream)
     with show, Store.open(tmp_path) as store:
-        run_study(HOSTILE_STUDY, Scale.SMOKE, store=store, workers=0, progress=show)
+        run_study(Plan.of(HOSTILE_STUDY, Scale.SMOKE), store=store, workers=0, progress=show)
         show.say(HOSTILE)
     said = stream.getvalue()
     assert not STEERING.search(said)
@@ -103,7 +104,7 @@ def test_progress_is_plain(tmp_path, display):
 
 def test_csv_runs_nothing_in_a_spreadsheet(tmp_path):
     with Store.open(tmp_path) as store:
-        run_study(HOSTILE_STUDY, Scale.SMOKE, store=store, workers=0)
+        run_study(Plan.of(HOSTILE_STUDY, Scale.SMOKE), store=store, workers=0)
     out = run("rows", "toy/hostile", "--csv", "--out", str(tmp_path)).stdout
     assert not STEERING.search(out)
     first, second = csv.DictReader(io.StringIO(out, newline=""))

@@ -30,7 +30,8 @@ def _toy_alone(monkeypatch):
     costs = {"toy": ExpectedCost(1.0, 1.0, 10.0, "cpu")}
     for module in (gathering, discovery):
         monkeypatch.setattr(module, "find_studies", lambda: {"toy": TOY})
-    entry = Entry("toy.claim", "direction", "A toy", "li:3")
+    scope = {"laptop": "as published", "paper": "as published"}
+    entry = Entry("toy.claim", "direction", "A toy", "li:3", scope=scope)
     monkeypatch.setattr(gathering, "load_ledger", lambda: [entry])
     monkeypatch.setattr(evidence, "folder", lambda: None)
     for module in (paper_plan, expected_costs):

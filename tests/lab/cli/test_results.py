@@ -151,7 +151,7 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     assert before.exit_code == 0
     shown = run("claims", "wei.prop-3.4").stdout
     assert "laptop scale, bundled, cpu: holds" in shown
-    assert "2 of these verdicts rest on bundled rows." in before.stdout
+    assert "2 of these verdicts rest on bundled rows." in " ".join(before.stdout.split())
     line = json.loads(run("claims", "--json").stdout)[0]
     assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
     assert line["findings"][0]["done"] == done - 1

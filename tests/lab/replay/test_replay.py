@@ -16,6 +16,7 @@ from tests.support.grids import pairs
 from typer.testing import CliRunner
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.files import NotWritten
 from triptych.core.randomness import TorchRng
 from triptych.inference.guided import backtracking, vgb
 from triptych.inference.guided.algorithm import algorithms
@@ -320,8 +321,8 @@ def test_the_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr("pathlib.Path.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    monkeypatch.setattr("os.replace", fail)
+    with pytest.raises(NotWritten, match="disk full"):
         write_trace(result_of(STORY), path, title="two")
     assert path.read_text("utf-8") == before
     assert [file.name for file in path.parent.iterdir()] == ["replay.html"]

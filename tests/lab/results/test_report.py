@@ -386,7 +386,8 @@ def claims_of(page: Page) -> list[dict[str, str | None]]:
 def test_every_claim_is_there_and_can_be_searched(page: Page):
     claims = claims_of(page)
     assert [claim["id"] for claim in claims] == [entry.id for entry in LEDGER]
-    assert {c["data-verdict"] for c in claims} == {"holds", "fails", "undecided", "not-run-yet"}
+    smaller = {"holds-at-a-smaller-scale", "not-reproduced-at-a-smaller-scale"}  # changed settings
+    assert {c["data-verdict"] for c in claims} == {*smaller, "undecided", "not-run-yet"}
     assert {c["data-kind"] for c in claims} == {"theorem", "number", "direction", "picture"}
     options = {a.get("value") for tag, a in page.tags if tag == "option"}
     assert {c["data-work"] for c in claims} == {"wei", "li"} <= options
@@ -418,7 +419,9 @@ def test_the_summary_says_what_is_new_and_what_fails():
     changed = Change("li.fig-2.5", EVIL, "not run yet", "fails")
     text = Page(render(PLAIN, changes=[changed])).text
     assert "New since the run before li.fig-2.5 fails, was not run yet" in text
-    assert "What fails as published li.fig-2.5" in text
+    assert "What fails as published Nothing that was run. 1 more is not reproduced" in text
+    full = replace(toy("toy/first", "laptop", *FIRST), figures=())  # settings of its scale
+    assert "What fails as published li.fig-2.5" in Page(render([full])).text
     assert "No verdict changed." in Page(render(PLAIN, changes=[])).text
     many = Page(render(PLAIN, changes=[changed] * 9)).text
     assert "and 3 more" in many

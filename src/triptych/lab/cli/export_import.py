@@ -20,10 +20,10 @@ def export_units(
     to: Annotated[Path, typer.Option(help="Folder of the files.")] = Path("evidence"),
     replace: Replace = False,
 ) -> None:
-    """Write finished units to files, to commit or for another machine.
+    """Write finished units to files for other machines.
 
-    The files are STUDY.SCALE.json. A file that exists is added to. The same unit with other rows is
-    refused without --replace.
+    The files are STUDY.SCALE.json, and can be committed. A file that exists is added to. The same
+    unit with other rows is refused without --replace.
 
     Example: triptych export exact_heads --scale paper --to evidence
     """

@@ -28,7 +28,7 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to write.", show_choices=True)],
     name: Annotated[str, typer.Argument(help="Its name, or the path of its file.")],
 ) -> None:
-    """Write a working start of a structure, an algorithm or a study.
+    """Write the start of a structure, algorithm or study.
 
     The file is NAME.py. It passes its checks as it is; change it from there.
 

@@ -28,7 +28,7 @@ def seal(
     evidence: Folder = None,
     json: Json = False,
 ) -> None:
-    """Show which code is under seal, and which bundled units your edits break.
+    """Show which code is under seal, and what your edits break.
 
     Bundled rows are held by digests of the code that made them. Renaming locals, arguments and
     private functions, moving code, annotations and docstrings break no seal. Other edits of what a
@@ -72,7 +72,7 @@ def verify_rows(
     ] = True,
     evidence: Folder = None,
 ) -> None:
-    """Make some bundled units again, and compare their rows with the bundled ones.
+    """Make some bundled units again and compare their rows.
 
     Units that were made on a GPU need one. If all of the sample agree, the file records the digest
     of today's code, and the units count as whole again. The rows stay as they are.
