@@ -34,15 +34,15 @@ import torch
 from triptych.core.files import replacing, write_bytes, write_text
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.short_attention import attend
-from triptych.studies.refinement.real_translation.pipeline import (
+from triptych.studies.refinement.real_translation.study import LARGER, RealTranslation, units
+from triptych.studies.refinement.shared.files import read_lines
+from triptych.studies.refinement.shared.pipeline import (
     SETS,
     Pairs,
     Pipeline,
     Plan,
     latencies,
 )
-from triptych.studies.refinement.real_translation.study import LARGER, RealTranslation, units
-from triptych.studies.refinement.shared.files import read_lines
 from triptych.studies.refinement.shared.splitting import AlignedPair, split_by_origin
 from triptych.studies.refinement.shared.translating import Refinement
 from triptych.training.translation import Corruption

@@ -12,11 +12,12 @@ import torch
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
-from triptych.studies.refinement.real_translation.attention import last_pass, pair_values
-from triptych.studies.refinement.real_translation.data import check_aligned, toy_pairs
-from triptych.studies.refinement.real_translation.pipeline import Pairs
-from triptych.studies.refinement.real_translation.rows import SpedUp, Timed
-from triptych.studies.refinement.real_translation.scoring import (
+from triptych.studies.refinement.shared.attention import last_pass, pair_values
+from triptych.studies.refinement.shared.data import check_aligned, toy_pairs
+from triptych.studies.refinement.shared.files import read_lines
+from triptych.studies.refinement.shared.pipeline import Pairs
+from triptych.studies.refinement.shared.rows import SpedUp, Timed
+from triptych.studies.refinement.shared.scoring import (
     Scores,
     bleu_difference,
     bleu_of_counts,
@@ -24,7 +25,6 @@ from triptych.studies.refinement.real_translation.scoring import (
     rows_of_latencies,
     speedup,
 )
-from triptych.studies.refinement.shared.files import read_lines
 from triptych.studies.refinement.shared.translating import (
     Refinement,
     in_batches,
@@ -197,7 +197,7 @@ def test_files_that_are_not_aligned_are_refused() -> None:
 
 def test_found_numbers_are_json() -> None:
     """What phases find is written as lines of JSON: nothing in it may be a tensor."""
-    from triptych.studies.refinement.real_translation.pipeline import Pipeline, Plan
+    from triptych.studies.refinement.shared.pipeline import Pipeline, Plan
 
     toy = toy_pairs(["de", "en"], train=20, held_out=3)
     plan = Plan(width=8, layers=1, heads=1, feedforward=8, length=8, tokens=32, warmup=1)

@@ -14,11 +14,12 @@ from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
 from triptych.studies.api.study import Rows, Scale
-from triptych.studies.refinement.real_translation import data, judge, made_rows, study
-from triptych.studies.refinement.real_translation.attention import MEASURES, measure_attention
-from triptych.studies.refinement.real_translation.pipeline import Pipeline, Plan
-from triptych.studies.refinement.real_translation.rows import Compared, Scored, Trained
-from triptych.studies.refinement.real_translation.scoring import (
+from triptych.studies.refinement.real_translation import judge, made_rows, study
+from triptych.studies.refinement.shared import data
+from triptych.studies.refinement.shared.attention import MEASURES, measure_attention
+from triptych.studies.refinement.shared.pipeline import Pipeline, Plan
+from triptych.studies.refinement.shared.rows import Compared, Scored, Trained
+from triptych.studies.refinement.shared.scoring import (
     Scores,
     bleu_of_counts,
     rows_of_phases,

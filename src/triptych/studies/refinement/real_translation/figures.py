@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.study import Rows
-from triptych.studies.refinement.real_translation.rows import Attended, Row, Scored, Timed
+from triptych.studies.refinement.shared.rows import Attended, Row, Scored, Timed
 
 _STEPS = (1, 2, 4, 10)
 _SETS = ("test_2017_flickr", "test")  # what is drawn of a corpus: the set that decides, or its only

@@ -26,7 +26,7 @@ from triptych.studies.api.decide import (
     shown,
 )
 from triptych.studies.api.study import Rows
-from triptych.studies.refinement.real_translation.rows import (
+from triptych.studies.refinement.shared.rows import (
     Attended,
     Compared,
     Row,
@@ -36,7 +36,7 @@ from triptych.studies.refinement.real_translation.rows import (
     Timed,
     Trained,
 )
-from triptych.studies.refinement.real_translation.scoring import AUTOREGRESSIVE
+from triptych.studies.refinement.shared.scoring import AUTOREGRESSIVE
 
 DECIDES_ON = "multi30k"
 DECIDES = "test_2017_flickr"  # kept aside

@@ -10,7 +10,7 @@ from triptych.studies.refinement.real_translation.judge import (
     STEPS,
     TIMED,
 )
-from triptych.studies.refinement.real_translation.rows import (
+from triptych.studies.refinement.shared.rows import (
     Attended,
     Compared,
     Row,
@@ -19,7 +19,7 @@ from triptych.studies.refinement.real_translation.rows import (
     Timed,
     Trained,
 )
-from triptych.studies.refinement.real_translation.scoring import AUTOREGRESSIVE
+from triptych.studies.refinement.shared.scoring import AUTOREGRESSIVE
 
 _RUNS: list[dict[str, Any]] = [
     {"data": "multi30k", "direction": direction, "seed": seed}

@@ -18,22 +18,22 @@ from typing import Any
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Claim, Scale, Settings, Study, Unit
 from triptych.studies.refinement.real_translation import figures, judge, made_rows
-from triptych.studies.refinement.real_translation.data import (
+from triptych.studies.refinement.shared.data import (
     SOFTWARE,
     TOY,
     load_pairs,
     ready_latencies,
     ready_phases,
 )
-from triptych.studies.refinement.real_translation.pipeline import (
+from triptych.studies.refinement.shared.pipeline import (
     ABLATIONS,
     Found,
     Pipeline,
     Plan,
     latencies,
 )
-from triptych.studies.refinement.real_translation.rows import KINDS, Row
-from triptych.studies.refinement.real_translation.scoring import rows_of_latencies, rows_of_phases
+from triptych.studies.refinement.shared.rows import KINDS, Row
+from triptych.studies.refinement.shared.scoring import rows_of_latencies, rows_of_phases
 from triptych.studies.refinement.shared.translating import Refinement
 
 LARGER: dict[str, dict[str, Any]] = {

@@ -24,7 +24,7 @@ from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.short_attention import Kernels
-from triptych.studies.refinement.real_translation.attention import measure_attention
+from triptych.studies.refinement.shared.attention import measure_attention
 from triptych.studies.refinement.shared.translating import (
     Refinement,
     Tokens,

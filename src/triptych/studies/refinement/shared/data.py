@@ -18,9 +18,9 @@ from typing import Any
 
 from triptych.core.validation import UserError
 from triptych.models.vocabulary import SPECIAL, Vocabulary
-from triptych.studies.refinement.real_translation.pipeline import SETS, Found, Pairs
-from triptych.studies.refinement.real_translation.scoring import Decode
 from triptych.studies.refinement.shared.files import find_folder, read_lines
+from triptych.studies.refinement.shared.pipeline import SETS, Found, Pairs
+from triptych.studies.refinement.shared.scoring import Decode
 
 TOY = "toy"
 _TOY_SETS = ("val", "test_2016_flickr", "test_2017_flickr")

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from triptych.studies.refinement.real_translation.attention import MEASURES
-from triptych.studies.refinement.real_translation.pipeline import Found
-from triptych.studies.refinement.real_translation.rows import (
+from triptych.studies.refinement.shared.attention import MEASURES
+from triptych.studies.refinement.shared.pipeline import Found
+from triptych.studies.refinement.shared.rows import (
     Attended,
     Compared,
     Row,
