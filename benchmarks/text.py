@@ -175,7 +175,9 @@ def one_by_one(*, count: int = 100, compared: int = 3, new: int = 32, turns: int
     rows = lm.encode(prompts)
 
     def together() -> Guided:
-        return guide(lm, prompts, rule, max_new_tokens=new, batch=count, quota=4, stride=4)
+        return guide(
+            lm, prompts, rule, "backtracking", max_new_tokens=new, batch=count, quota=4, stride=4
+        )
 
     def alone(number: int) -> tuple[list[int], int]:
         """The same choices: the stream of the prompt's number."""

@@ -24,6 +24,7 @@ def anything(text):
 
 def refused(sentence, **arguments):
     given = {"model": LM, "prompts": ["a"], "verifier": anything, "max_new_tokens": 3}
+    given["algorithm"] = "backtracking"
     with pytest.raises(UserError, match=sentence) as caught:
         guide(**given | arguments)
     assert "\n" not in str(caught.value)

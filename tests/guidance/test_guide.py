@@ -8,7 +8,7 @@ from tests.support.tiny_text_model import END, EOS, tiny_lm
 
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError
-from triptych.guidance.batches import batches
+from triptych.guidance.batches import batches, default_algorithm
 from triptych.guidance.guide import guide
 from triptych.inference.guided import ancestral, backtracking
 from triptych.inference.guided.algorithm import algorithms
@@ -16,6 +16,7 @@ from triptych.inference.guided.costs import Budget
 from triptych.verifiers.exact import Rule
 from triptych.verifiers.text import TextRule
 from triptych.verifiers.text_rules.brackets import BracketPrefix
+from triptych.verifiers.text_rules.regular import RegexPrefix
 
 LM = tiny_lm()
 PROMPTS = ["a", "ab", "ba0", "(", "a"]
@@ -26,7 +27,9 @@ def few_zeros(text):
 
 
 def test_five_lines():
-    found = guide(LM, PROMPTS, few_zeros, max_new_tokens=8, quota=50, stride=2, rng=0)
+    found = guide(
+        LM, PROMPTS, few_zeros, "backtracking", max_new_tokens=8, quota=50, stride=2, rng=0
+    )
     assert found.prompts == PROMPTS
     assert all(map(few_zeros, found.texts))
     assert found.accepted == [True] * 5
@@ -55,8 +58,9 @@ def test_without_a_verifier_it_is_the_model():
 
 
 def test_a_text_does_not_depend_on_its_batch():
-    together = guide(LM, PROMPTS, few_zeros, max_new_tokens=8, quota=3, stride=2, rng=1)
-    small = guide(LM, PROMPTS, few_zeros, max_new_tokens=8, quota=3, stride=2, rng=1, batch=2)
+    given = {"max_new_tokens": 8, "quota": 3, "stride": 2, "rng": 1}
+    together = guide(LM, PROMPTS, few_zeros, "backtracking", **given)
+    small = guide(LM, PROMPTS, few_zeros, "backtracking", **given, batch=2)
     assert together.texts == small.texts
     assert together.costs == small.costs
     assert len(small.results) >= 3
@@ -94,7 +98,10 @@ def test_the_rule_sees_the_completion_alone_and_whether_it_is_over():
 
 
 def test_ready_rules_and_verifiers_of_tokens():
-    found = guide(LM, ["(", "a"], BracketPrefix(), max_new_tokens=12, quota=40, stride=2, rng=0)
+    options = {"quota": 40, "stride": 2}
+    found = guide(
+        LM, ["(", "a"], BracketPrefix(), "backtracking", max_new_tokens=12, **options, rng=0
+    )
     for text, accepted in zip(found.texts, found.accepted, strict=True):
         assert accepted == BracketPrefix()(text, finished=True)
     no_b = Rule(lambda tokens: LM.encode(["b"])[0][0] not in tokens[2:])
@@ -108,7 +115,7 @@ def test_soft_rules_have_scores_and_a_threshold():
     found = guide(LM, ["a"], lambda text: 0.4, "ancestral", max_new_tokens=2, rng=0)
     assert found.scores == pytest.approx([0.4])
     assert found.accepted == [False]
-    low = guide(LM, ["a"], lambda text: 0.4, max_new_tokens=2, rng=0, threshold=0.3)
+    low = guide(LM, ["a"], lambda text: 0.4, "tokenwise", max_new_tokens=2, rng=0, threshold=0.3)
     assert low.accepted == [True]
 
 
@@ -132,6 +139,25 @@ def test_conversations():
     assert said.prompts == ["ab", "b"]
     talk = [[{"role": "user", "content": "ab"}]]
     assert guide(LM, talk, algorithm="ancestral", max_new_tokens=3, chat=True).prompts == ["ab"]
+
+
+def test_a_whole_match_is_accepted():
+    """The end token need not be drawn: this model draws it seldom, and here never."""
+    rule = RegexPrefix(r"[ab]{2}0")
+    for algorithm in (None, "tokenwise"):
+        found = guide(LM, PROMPTS, rule, algorithm, max_new_tokens=16, rng=0)
+        assert found.accepted == [True] * len(PROMPTS)
+        assert all(len(text) == 3 and rule(text, finished=True) for text in found.texts)
+
+
+@pytest.mark.parametrize(
+    ("verifier", "name"),
+    [(None, "ancestral"), (few_zeros, "adaptive"), (Rule(lambda tokens: True), "backtracking")],
+)
+def test_the_algorithm_follows_the_verifier(verifier, name):
+    assert default_algorithm(verifier) == name
+    told = guide(LM, PROMPTS, verifier, name, max_new_tokens=4, rng=0)
+    assert guide(LM, PROMPTS, verifier, max_new_tokens=4, rng=0).texts == told.texts
 
 
 def test_a_budget_gives_a_reason():
@@ -161,11 +187,11 @@ def test_the_page():
             {"algorithm": "beam"},
             "there is no algorithm 'beam'; there are adaptive, ancestral, backtracking",
         ),
-        ({"verifier": None}, "backtracking needs a verifier"),
+        ({"verifier": None, "algorithm": "vgb"}, "vgb needs a verifier"),
         ({"verifier": 3}, "verifier is 3"),
         ({"verifier": lambda text: "yes"}, "answered 'yes' to the text"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
-        ({"strides": 3}, "backtracking has no --strides"),
+        ({"strides": 3}, "adaptive has no --strides"),
         ({"temperature": 0}, "temperature"),
         ({"model": 3}, "model is"),
     ],
@@ -178,7 +204,8 @@ def test_bad_input_gets_a_sentence(arguments, sentence, unchecked_shapes):
 
 def test_it_is_the_algorithm_with_the_rule():
     """One prompt through `guide`, and by hand with TextRule."""
-    found = guide(LM, ["ab"], few_zeros, max_new_tokens=8, quota=3, stride=2, rng=5)
+    options = {"max_new_tokens": 8, "quota": 3, "stride": 2}
+    found = guide(LM, ["ab"], few_zeros, "backtracking", **options, rng=5)
     (row,) = LM.encode(["ab"])
     rule = TextRule(few_zeros, LM.text_of, start=len(row), end_token=LM.end_tokens)
     result = backtracking.sample(

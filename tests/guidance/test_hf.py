@@ -60,7 +60,8 @@ def test_it_is_guide_inside_generate(settings):
     ids = MODEL.generate(
         **INPUTS, custom_generate=search, do_sample=True, max_new_tokens=6, **settings
     )
-    direct = guide(LM, PROMPTS, few_zeros, quota=5, stride=2, max_new_tokens=6, rng=3, **settings)
+    options = {"quota": 5, "stride": 2} | settings
+    direct = guide(LM, PROMPTS, few_zeros, "backtracking", max_new_tokens=6, rng=3, **options)
     assert completed(ids) == direct.texts
     assert [row.text for row in search.completions] == direct.texts
     assert [row.accepted for row in search.completions] == direct.accepted

@@ -14,6 +14,7 @@ from triptych.verifiers.exact import Rule
 from triptych.verifiers.probe import Probe
 from triptych.verifiers.reward import RewardModel
 from triptych.verifiers.text import TextRule
+from triptych.verifiers.text_rules.regular import RegexPrefix
 
 LM = tiny_lm()
 MODEL, TOKENIZER, VOCAB = LM.model, LM.tokenizer, LM.vocab_size
@@ -183,6 +184,29 @@ def test_a_reward_model_weighs_tokens():
         (value,) = reward([LM.text_of([token])], "ab")
         gain = float(after[0, token] - scores[0, token])
         assert gain == pytest.approx(math.log(value), rel=1e-3)
+
+
+def test_the_end_comes_where_a_text_is_over():
+    """Of "aa" nothing may follow but the end; a row that is not over is asked about as before."""
+    a, b = LM.encode(["ab"])[0]
+    processor = ValueLogitsProcessor(RegexPrefix("aa|ab?b"), TOKENIZER, prompt_length=1)
+    ids = torch.tensor([[BOS, a, a], [BOS, a, b]])
+    after = processor(ids, scores_after(ids.tolist()))
+    allowed, end = after > -math.inf, TOKENIZER.eos_token_id
+    assert torch.nonzero(allowed[0])[:, 0].tolist() == [end]
+    assert after[0, end] == 0.0
+    assert allowed[1, [a, b, end]].tolist() == [False, True, True]
+
+
+def test_the_end_comes_where_a_text_is_over_whatever_pads_its_prompt():
+    """A verifier of token ids that names its start by the prompt, with padding before it."""
+    a, b = LM.encode(["ab"])[0]
+    pad, end = TOKENIZER.pad_token_id, TOKENIZER.eos_token_id
+    rule = TextRule(RegexPrefix("aa"), LM.text_of, start=1, end_token=end)
+    processor = ValueLogitsProcessor(rule, TOKENIZER, prompt_length=3)
+    ids = torch.tensor([[pad, pad, b, a, a], [pad, pad, b, a, a]])
+    after = processor(ids, scores_after(ids.tolist()))
+    assert torch.nonzero(after > -math.inf).tolist() == [[0, end], [1, end]]
 
 
 def test_bad_input_gets_a_sentence(unchecked_shapes):

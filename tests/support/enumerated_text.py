@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from itertools import product
+from typing import Any
 
 
 def all_texts(alphabet: str, longest: int) -> Iterator[str]:
@@ -25,3 +26,18 @@ def check_exact(
         counts[not wanted] += 1
     assert min(counts) > 0, "the texts are all alike"
     return counts[0], counts[1]
+
+
+def check_over(
+    rule: Any, right: Callable[[str], bool], texts: Iterable[str], endings: Iterable[str]
+) -> None:
+    """The rule says of every text whether it is right and only space can make it another right one.
+
+    `endings` must have every ending that can.
+    """
+    signs, counts = [ending for ending in endings if ending.strip()], [0, 0]
+    for text in texts:
+        wanted = right(text) and not any(right(text + ending) for ending in signs)
+        assert rule.over(text) == wanted, (text, wanted)
+        counts[not wanted] += 1
+    assert min(counts) > 0, "the texts are all alike"

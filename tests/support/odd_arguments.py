@@ -36,6 +36,8 @@ from triptych.verifiers.probe import Probe
 from triptych.verifiers.text import TextRule
 from triptych.verifiers.text_rules.json_schema import read_schema
 from triptych.verifiers.text_rules.json_text import JsonPrefix
+from triptych.verifiers.text_rules.python_source import PythonPrefix
+from triptych.verifiers.text_rules.regular import RegexPrefix
 from triptych.verifiers.values import TokenValue
 
 Kwargs = dict[str, Any]
@@ -154,6 +156,8 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Probe": lambda: PROBE,
     "TokenValue": lambda: TokenValue(POSITIONS, 2, 3),
     "JsonPrefix": lambda: JsonPrefix(),
+    "RegexPrefix": lambda: RegexPrefix("ab*"),
+    "PythonPrefix": lambda: PythonPrefix(),
 }
 
 # Parameters of methods, by name; `thing` is the object.
@@ -599,6 +603,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "inference.costs.Budget": lambda: {"tokens": 5, "verifier_calls": 6, "seconds": 60.0},
     "inference.generation.Generation": guided,
     "inference.options.log_threshold": lambda: {"threshold": 0.5},
+    "inference.options.check_full_length": lambda: {"verifier": SomeZero(3)},
     "inference.spins.SpinGibbs": lambda: {
         "coupling": f64([[0.0, 0.5], [0.5, 0.0]]),
         "field": f64([0.1, 0.2]),
@@ -701,6 +706,10 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "verifiers.python_source.PythonPrefix": lambda: {"mode": "eval"},
     "verifiers.json_text.JsonPrefix": lambda: {"schema": {"type": "object"}, "max_depth": 3},
     "verifiers.json_text.JsonPrefix.beyond_ascii": lambda: {"text": "[1"},
+    "verifiers.json_text.JsonPrefix.over": lambda: {"text": "[1]"},
+    "verifiers.regular.RegexPrefix.beyond_ascii": lambda: {"text": "a"},
+    "verifiers.regular.RegexPrefix.over": lambda: {"text": "ab"},
+    "verifiers.python_source.PythonPrefix.beyond_ascii": lambda: {"text": "x"},
     "verifiers.json_schema.read_schema": lambda: {"schema": {"type": "object"}},
     "verifiers.json_schema.satisfiable": lambda: {"schema": read_schema(None)},
     "verifiers.values.TokenValue": lambda: {"probe": POSITIONS, "vocab_size": 2, "length": 3},

@@ -12,8 +12,18 @@ import torch
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.enumeration import exact_law
 from triptych.core.streams import RowStreams
+from triptych.core.table import Table
 from triptych.core.validation import UserError
-from triptych.inference.guided import blocks, rejection
+from triptych.inference.guided import (
+    adaptive,
+    backtracking,
+    best_of_n,
+    blocks,
+    particles,
+    rejection,
+    tokenwise,
+)
+from triptych.inference.guided.algorithm import algorithms
 from triptych.structures.uniform import Uniform
 from triptych.verifiers.exact import Rule
 from triptych.verifiers.text import MAX_HANGING, Reading, RuleError, TextRule
@@ -152,6 +162,87 @@ def test_half_a_character_is_refused_where_no_such_character_may_come():
     assert value("[1, ") == 0.0
     plain = TextRule(lambda text: True, lambda ids: bytes(ids).decode(errors="replace"))
     assert plain.log_value([[0x61, 0xE2]]).item() == 0.0  # any other rule: left out as before
+
+
+def law_of(algorithm, rule, length=3, **options):
+    """Completions of the empty prompt by three tokens alike, "a", "b" and an end."""
+
+    def drawn(rng):
+        decoder = RecomputingDecoder(Uniform(3, length), 1)
+        result = algorithm.sample(decoder, rule, length=length, end_token=2, rng=rng, **options)
+        return letters(result.completions()[0]) if result.complete[0] else None
+
+    return exact_law(drawn).probs
+
+
+def test_a_text_that_is_over_ends_without_an_end_token():
+    """The law by hand: of "ab" and "b" both are over, and neither has to draw the end.
+
+    One attempt accepts them with 1/9 and 1/3. Token by token with two tries each: "a" and "b" have
+    1/3 + 1/9, and "b" after "a" has 1/3 + 2/9.
+    """
+    rule = TextRule(RegexPrefix("ab|b"), letters, end_token=2)
+    assert rule.ends_texts
+    assert rule.over([[0, 1], [1, 1], [0, 0]]).tolist() == [True, False, False]
+    assert rule.over([[1]]).tolist() == [True]
+    assert rule.over(torch.zeros(1, 0).long()).tolist() == [False]
+    one = law_of(rejection, rule, attempts=1)
+    assert one == pytest.approx({"ab": 1 / 9, "b": 1 / 3, None: 5 / 9})
+    two = law_of(tokenwise, rule, tries=2)
+    assert two == pytest.approx({"ab": 20 / 81, "b": 4 / 9, None: 25 / 81})
+
+
+def test_a_rule_that_cannot_say_what_is_over_ends_nothing():
+    """The same rule as a plain function: here the end must be drawn, or the row be full."""
+    rule = TextRule(lambda text, finished=False: RegexPrefix("ab|b")(text, finished), letters)
+    assert not rule.ends_texts
+    with_end = TextRule(rule.function, letters, end_token=2)
+    two = law_of(tokenwise, with_end, tries=2)
+    assert two["b."] == pytest.approx(4 / 9 * 5 / 9)
+    assert two["ab."] == pytest.approx(20 / 81 * 5 / 9)
+
+
+@pytest.mark.parametrize("algorithm", [particles, adaptive])
+@pytest.mark.parametrize("pattern", ["ab|b", "a?b ?", "ab*"])
+def test_the_law_of_particles_that_are_over(algorithm, pattern):
+    rule = TextRule(RegexPrefix(pattern), letters, end_token=2)
+    expected = algorithm.law(Uniform(3, 2), rule, 2, 2, end_token=2)
+    found = law_of(algorithm, rule, length=2, n=2)
+    assert {text: q for text, q in found.items() if text is not None} == pytest.approx(
+        {letters(tokens): q for tokens, q in expected.items()}, abs=1e-6
+    )
+
+
+def test_laws_of_strings_of_full_length_refuse_a_rule_that_ends_texts():
+    rule, table = TextRule(RegexPrefix("ab|b"), letters), Table.of(Uniform(3, 2))
+    for law in (
+        lambda: tokenwise.law(table, rule),
+        lambda: blocks.law(table, rule, 1, 2),
+        lambda: best_of_n.law(table, rule, 2),
+        lambda: backtracking.law(Uniform(3, 2), rule, 2, 1, 1),
+    ):
+        with pytest.raises(UserError, match="ends texts early"):
+            law()
+
+
+@pytest.mark.parametrize("name", ["adaptive", "backtracking", "blocks", "particles", "vgb"])
+def test_every_algorithm_ends_a_text_that_is_over(name):
+    """Nothing follows a whole match, in a batch and with a stream for each row."""
+    record = algorithms()[name]
+    rule = TextRule(RegexPrefix("(a|b){2}"), letters, end_token=2)
+    result = record.sample(
+        RecomputingDecoder(Uniform(3, 8), 20),
+        rule,
+        length=8,
+        end_token=2,
+        rng=RowStreams(0, torch.arange(20)),
+        **record.settings(),
+    )
+    texts = [letters(tokens) for tokens in result.completions()]
+    assert result.complete.all()
+    assert {text for text in texts if len(text) > 1} == {"aa", "ab", "ba", "bb"}
+    if name not in ("backtracking", "blocks"):  # these may keep what the rule refuses
+        assert result.accepted.all()
 
 
 def test_ready_rules_are_told_the_end():

@@ -238,4 +238,19 @@ class FinishedValue(Protocol):
     def finished_log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]: ...
 
 
+@runtime_checkable
+class EndsTexts(Protocol):
+    """A verifier that says which texts are over: accepted, and nothing but space may follow.
+
+    A generation ends such a row where it stands. Its next token need not be the end token.
+    """
+
+    @property
+    def ends_texts(self) -> bool:
+        """Whether it ever says so."""
+        ...
+
+    def over(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]: ...
+
+
 Verifier = Value | DecoderValue

@@ -212,10 +212,12 @@ class Job(NamedTuple):
         ]
 
 
-def algorithm_called(algorithm: str | Algorithm, verifier: object) -> Algorithm:
+def algorithm_called(algorithm: str | Algorithm | None, verifier: Any) -> Algorithm:
     """The record of an algorithm; all but "ancestral" need a verifier."""
     if isinstance(algorithm, Algorithm):
         return algorithm
+    if algorithm is None:
+        return algorithms()[default_algorithm(verifier)]
     known = algorithms()
     name = as_text("algorithm", algorithm).replace("-", "_")
     if name not in known:
@@ -226,6 +228,18 @@ def algorithm_called(algorithm: str | Algorithm, verifier: object) -> Algorithm:
             "the model"
         )
     return known[name]
+
+
+def default_algorithm(verifier: TextFunction | Verifier | None) -> str:
+    """The algorithm that suits a verifier, where none is named.
+
+    "adaptive" for a function of text, because it keeps what the function refuses out of every
+    text; "backtracking" for a verifier that was learned, which may be wrong; "ancestral" without
+    one.
+    """
+    if verifier is None:
+        return "ancestral"
+    return "backtracking" if text_function(verifier) is None else "adaptive"
 
 
 def text_function(verifier: TextFunction | Verifier | None) -> TextFunction | None:

@@ -119,7 +119,7 @@ def guide(
     model: PretrainedCausalLM,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
     verifier: TextFunction | Verifier | None = None,
-    algorithm: str | Algorithm = "backtracking",
+    algorithm: str | Algorithm | None = None,
     *,
     max_new_tokens: Count,
     rng: Count = 0,
@@ -140,9 +140,10 @@ def guide(
     verifier     a function of the completion's text that answers True, False or a probability; one
                  with a parameter `finished` is told when the text is over, one with a parameter
                  `prompt` is told the prompt. Or a RewardModel, a probe, or a verifier of token ids.
-                 None leaves the model alone (algorithm="ancestral").
-    algorithm    its name or its record; `options` are its own, as quota=4, and have the values of
-                 its demonstration where they are not given
+                 None leaves the model alone.
+    algorithm    its name or its record; None is "adaptive" for a function of text, "backtracking"
+                 for a learned verifier and "ancestral" without one. `options` are its own, as
+                 quota=4, and have the values of its demonstration where they are not given
     layer        of the hidden states that a verifier of states reads; a probe knows its own
     batch        prompts that are completed together
     numbers      of the prompts' streams; 0, 1, 2, ... where they are not given. A prompt draws the

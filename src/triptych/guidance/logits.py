@@ -13,13 +13,14 @@ redraws are needed. It is not p restricted to the accepted texts.
 V^(1/T). For `accept="threshold"` and for hard verifiers that changes nothing.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import DecoderValue, Value, Verifier
+from triptych.core.protocols import DecoderValue, EndsTexts, Value, Verifier
 from triptych.core.validation import (
     Count,
     EndTokens,
@@ -106,6 +107,9 @@ class ValueLogitsProcessor:
         ends = torch.tensor(self.ends, dtype=torch.long, device=input_ids.device)
         rows = torch.nonzero(~torch.isin(written, ends).any(1))[:, 0]
         added = torch.full_like(scores, -torch.inf, dtype=torch.float64)
+        over = self._over(input_ids, rows, start)
+        added[over[:, None], ends] = 0.0
+        rows = rows[~torch.isin(rows, over)]
         order = scores.argsort(dim=-1, descending=True, stable=True)
         most = scores.shape[-1] if self.candidates is None else self.candidates
         pending, rank = rows, 0
@@ -120,7 +124,9 @@ class ValueLogitsProcessor:
             none = ~(added[pending] > -torch.inf).any(1)
             pending, rank = pending[none], rank + most
         ended = torch.ones_like(added, dtype=torch.bool).index_fill(0, rows, False)
-        return torch.where(ended, scores, (scores.double() + added).to(scores.dtype))
+        scores = torch.where(ended, scores, (scores.double() + added).to(scores.dtype))
+        scores[over] = added[over].to(scores.dtype)
+        return scores
 
     # ------------------------------------------------------------------ inside
 
@@ -140,17 +146,36 @@ class ValueLogitsProcessor:
         self._width = width
         return prompt.shape[1]
 
+    def _over(
+        self, input_ids: Int[Tensor, "batch t"], rows: Int[Tensor, " rows"], start: int
+    ) -> Int[Tensor, " over"]:
+        """Those of the rows whose text is over by the verifier's word: the end comes next."""
+        verifier = self._text_rule(start) if self._function else self.verifier
+        over = torch.zeros_like(rows, dtype=torch.bool)
+        if not isinstance(verifier, EndsTexts) or not verifier.ends_texts or not self.ends:
+            return rows[over]
+        if input_ids.shape[1] == start:  # nothing is written yet
+            return rows[over]
+        if self._function:
+            over = verifier.over(input_ids[rows])
+        else:
+            for same, unpadded in self._unpadded(input_ids[rows]):
+                over[same] = verifier.over(unpadded)
+        return rows[over]
+
     def _log_accept(
         self, prefixes: Int[Tensor, "pairs t"], tokens: Int[Tensor, " pairs"], start: int
     ) -> Float[Tensor, " pairs"]:
         """log of the probability that each prefix with its next token is accepted."""
         longer = torch.cat([prefixes, tokens[:, None]], 1)
-        values = self._text_values(longer, start) if self._function else self._values(longer)
+        values = (
+            self._text_rule(start).log_value(longer) if self._function else self._values(longer)
+        )
         if self.accept == "value":
             return values
         return torch.where(values >= self._smallest, 0.0, -torch.inf).double()
 
-    def _text_values(self, rows: Int[Tensor, "pairs t"], start: int) -> Float[Tensor, " pairs"]:
+    def _text_rule(self, start: int) -> TextRule:
         rule = self._rule
         if rule is None or rule.start != start:
             assert self._function is not None
@@ -161,25 +186,32 @@ class ValueLogitsProcessor:
                 end_token=self.ends or None,
                 batched=getattr(self._function, "batched", False) is True,
             )
-        return rule.log_value(rows)
+        return rule
 
     def _values(self, rows: Int[Tensor, "pairs t"]) -> Float[Tensor, " pairs"]:
         """log V of token ids, without the padding before a prompt; rows of one length at a time."""
         assert isinstance(self.verifier, Value)
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        left = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
-        if pad is not None:
-            left = (rows == pad).long().cumprod(1).sum(1)
         values = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-        for skip in left.unique().tolist():
-            same = left == skip
-            values[same] = values_of(self.verifier, rows[same, skip:])
+        for same, unpadded in self._unpadded(rows):
+            values[same] = values_of(self.verifier, unpadded)
         if (values > _ROOM).any():
             raise UserError(
                 f"{type(self.verifier).__name__} says log V = {float(values.max()):g}; values must "
                 "be log-probabilities, at most 0"
             )
         return values
+
+    def _unpadded(
+        self, rows: Int[Tensor, "pairs t"]
+    ) -> Iterator[tuple[Bool[Tensor, " pairs"], Int[Tensor, "same length"]]]:
+        """Rows with the same padding before their prompts: which they are, and without it."""
+        pad = getattr(self.tokenizer, "pad_token_id", None)
+        left = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+        if pad is not None:
+            left = (rows == pad).long().cumprod(1).sum(1)
+        for skip in left.unique().tolist():
+            same = left == skip
+            yield same, rows[same, skip:]
 
     def _text(self, tokens: list[int]) -> str:
         return self.tokenizer.decode(

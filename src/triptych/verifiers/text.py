@@ -16,11 +16,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
 from threading import Thread
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from triptych.core.display import counted
@@ -66,6 +66,20 @@ class RuleError(NamedTuple):
     reason: str
 
 
+@runtime_checkable
+class EndsText(Protocol):
+    """A rule that knows when a text is over: it is right, and nothing but space may follow."""
+
+    def over(self, text: str) -> bool: ...
+
+
+@runtime_checkable
+class KnowsCharacters(Protocol):
+    """A rule that knows whether a character beyond ASCII may come next."""
+
+    def beyond_ascii(self, text: str) -> bool: ...
+
+
 @dataclass(frozen=True, eq=False)
 class TextRule:
     """log V of a row is the log of what a function answers to the row's completion, as text.
@@ -93,7 +107,8 @@ class TextRule:
 
     A tokenizer of bytes shows half a character as U+FFFD; at the end of a text that is not
     finished, up to three of these are left out, unless the function has a method
-    `beyond_ascii(text)` which says that no character beyond ASCII may come next. Answers are
+    `beyond_ascii(text)` which says that no character beyond ASCII may come next. If it has a method
+    `over(text)`, a text that is over by its word ends there, without an end token. Answers are
     remembered by text, so the function must always answer the same.
 
     Worked value: with decode=lambda ids: "".join("ab"[i] for i in ids) and the rule
@@ -118,6 +133,7 @@ class TextRule:
     _prompts: dict[int, set[tuple[int, ...]]] = field(init=False, repr=False)
     _asked_of: dict[tuple[int, ...], Any] = field(init=False, repr=False)
     _known: dict[Reading, float] = field(init=False, repr=False, default_factory=dict)
+    _over: dict[tuple[int, ...], bool] = field(init=False, repr=False, default_factory=dict)
     _errors: deque[RuleError] = field(init=False, repr=False)
     _hanging: list[Thread] = field(init=False, repr=False, default_factory=list)
 
@@ -180,6 +196,27 @@ class TextRule:
         values = self._values([self._read(row, over=True) for row in prefix.tolist()])
         return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
 
+    @property
+    def ends_texts(self) -> bool:
+        """Whether the function has a method `over`."""
+        return isinstance(self.function, EndsText)
+
+    def over(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
+        """Rows whose text is over by the function's word."""
+        prefix = as_integers("prefix", prefix, dimensions=2)
+        said = [self._is_over(row) for row in prefix.tolist()]
+        return torch.tensor(said, dtype=torch.bool, device=prefix.device)
+
+    def _is_over(self, row: list[int]) -> bool:
+        completion, rule = tuple(row[self._start_of(row) :]), self.function
+        if not completion or not isinstance(rule, EndsText):
+            return False
+        if completion not in self._over:
+            if len(self._over) >= _REMEMBERED:
+                self._over.clear()
+            self._over[completion] = bool(rule.over(self._text_of(list(completion))))
+        return self._over[completion]
+
     def finished_values(
         self, texts: Sequence[str], prompts: Sequence[Sequence[int]] | None = None
     ) -> list[float]:
@@ -218,9 +255,10 @@ class TextRule:
 
     def _begun_characters(self, text: str) -> str:
         """The text without the half of a character at its end, if that character may come there."""
-        whole = _whole_characters(text)
-        may_come = getattr(self.function, "beyond_ascii", None)
-        return whole if may_come is None or len(whole) == len(text) or may_come(whole) else text
+        whole, rule = _whole_characters(text), self.function
+        if len(whole) == len(text) or not isinstance(rule, KnowsCharacters):
+            return whole
+        return whole if rule.beyond_ascii(whole) else text
 
     def _text_of(self, tokens: list[int]) -> str:
         decode = getattr(self.decode, "decode", self.decode)

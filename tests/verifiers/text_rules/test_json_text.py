@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.enumerated_text import all_texts, check_exact
+from tests.support.enumerated_text import all_texts, check_exact, check_over
 
 from triptych.core.validation import UserError
 from triptych.verifiers.text_rules.json_schema import read_schema, satisfiable
@@ -64,6 +64,28 @@ def closed(*endings, by="", most=0):
 )
 def test_every_short_text(alphabet, longest, endings):
     check_exact(JsonPrefix(), loads, all_texts(alphabet, longest), endings)
+
+
+@pytest.mark.parametrize(
+    ("schema", "alphabet"),
+    [
+        (None, "[]1 "),
+        (None, '"a:{} '),
+        (None, "0-.e1 "),
+        (None, "true "),
+        ({"enum": [1, 12, "a", None]}, '12 "anul'),
+        ({"type": "integer", "minimum": 1, "maximum": 11}, "012 "),
+    ],
+)
+def test_texts_that_are_over(schema, alphabet):
+    rule = JsonPrefix(schema)
+    endings = [*all_texts(alphabet, 2), ".0", "e1", "e+1", ".5"]
+    check_over(rule, lambda text: rule(text, finished=True), all_texts(alphabet, 4), endings)
+
+
+def test_worked_values_of_what_is_over():
+    rule = JsonPrefix()
+    assert [rule.over(text) for text in ("[1]", "12 ", "12", "[1", "")] == [1, 1, 0, 0, 0]
 
 
 def test_every_short_string():

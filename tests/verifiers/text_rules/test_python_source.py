@@ -191,3 +191,17 @@ def test_fields_of_f_strings_as_python_312_has_them():
 def test_modes_that_are_none(mode):
     with pytest.raises(UserError, match="mode is .*; it must be 'exec' or 'eval'"):
         PythonPrefix(mode)
+
+
+def test_where_a_letter_beyond_ascii_may_follow():
+    """In names, strings and comments; not after a number or a closed bracket. The worked values."""
+    rule = PythonPrefix()
+    for text in ("", "x", 'x = "', "# ", "x = ", "def ", "x = f'{"):
+        assert rule.beyond_ascii(text), text
+        assert any(rule(text + "é" + more, finished=True) for more in ENDINGS), text
+    for text in ("x = (1)", "12", 'x = "a"', "x = (1) "):
+        assert not rule.beyond_ascii(text), text
+        assert not any(rule(text + "é" + more, finished=True) for more in ENDINGS), text
+
+
+ENDINGS = ["", '"', " = 1", "}'", "(): pass", ")", "1", " + 1"]

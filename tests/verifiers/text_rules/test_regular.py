@@ -4,7 +4,7 @@ import random
 import re
 
 import pytest
-from tests.support.enumerated_text import all_texts, check_exact
+from tests.support.enumerated_text import all_texts, check_exact, check_over
 
 from triptych.core.validation import UserError
 from triptych.verifiers.text_rules.regular import MAX_STATES, RegexPrefix
@@ -77,6 +77,39 @@ def test_random_patterns():
         for text in short:
             assert rule(text) == (text in starts), (made, text)
             assert rule(text, finished=True) == (right(text) is not None), (made, text)
+
+
+@pytest.mark.parametrize(
+    "pattern", ["ab*a", "(ab|b)c?", "a *", "a( b)?", " *a[ b]", "(a|ab)", "a{1,2} ?", "[^b]a|b"]
+)
+def test_texts_that_are_over(pattern):
+    right = re.compile(pattern).fullmatch
+    check_over(
+        RegexPrefix(pattern),
+        lambda text: right(text) is not None,
+        all_texts("abc ", 4),
+        all_texts("abc ", 5),
+    )
+
+
+def test_worked_values_of_what_may_follow():
+    assert [RegexPrefix("ab*c?").over(text) for text in ("ac", "a", "ab", "b")] == [1, 0, 0, 0]
+    assert RegexPrefix(r"a\s*").over("a")
+    assert RegexPrefix(r"\d{4}-\d\d-\d\d").over("2001-12-31")
+    assert not RegexPrefix("").over("a")
+    assert RegexPrefix("ab?[é-ü]").beyond_ascii("a")
+    assert not RegexPrefix("ab[é-ü]").beyond_ascii("a")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[a-z]+", "(?i)[a-z]+", "a|é", r"\w", r"(?a)\w", ".", "[^a]b", "aé?b", r"\d-\d"]
+)
+def test_which_characters_may_follow(pattern):
+    """Against every character of the first plane, asked one by one."""
+    rule = RegexPrefix(pattern)
+    for text in ("", "a", "b", "1", "aé"):
+        every = (chr(code) for code in range(128, 0x10000))
+        assert rule.beyond_ascii(text) == any(rule(text + character) for character in every), text
 
 
 def test_time_is_linear_where_backtracking_is_not():

@@ -33,6 +33,7 @@ from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import (
     Lengths,
     as_limit,
+    check_full_length,
     end_set,
     log_threshold,
     path_counter,
@@ -147,6 +148,7 @@ def law(
 ) -> dict[tuple[int, ...], float]:
     """The exact law of `sample` from the empty prompt, by following (s, Q): slow and obvious."""
     check_can("lm", lm, "vocab_size", "next_token_log_probs")
+    check_full_length(verifier)
     length, ends = as_size("length", length), end_set(end_token, lm.vocab_size)
     quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
     redo_argmax = as_flag("redo_argmax", redo_argmax)

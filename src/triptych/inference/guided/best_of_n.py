@@ -24,7 +24,12 @@ from triptych.inference.answers import values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_copies, check_table
+from triptych.inference.guided.options import (
+    Lengths,
+    as_copies,
+    check_full_length,
+    check_table,
+)
 from triptych.inference.guided.result import Candidates, Result
 from triptych.inference.guided.transforms import Transform
 
@@ -158,6 +163,7 @@ def kept_probs(probs: Numbers, values: Numbers, n: Count) -> Float[Tensor, "rows
 def law(lm: Table, verifier: Value, n: Count) -> Table:
     """The exact law of `sample` from the empty prompt."""
     check_table(lm)
+    check_full_length(verifier)
     values = values_of(verifier, lm.sequences)
     probs = kept_probs(lm.log_probs.exp()[None], values[None], n)[0]
     return Table(lm.vocab_size, lm.length, probs.log())

@@ -32,7 +32,13 @@ from triptych.inference.guided.best_of_n import (
 )
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_copies, check_table, end_set
+from triptych.inference.guided.options import (
+    Lengths,
+    as_copies,
+    check_full_length,
+    check_table,
+    end_set,
+)
 from triptych.inference.guided.result import Result
 from triptych.inference.guided.transforms import Transform
 
@@ -126,6 +132,7 @@ def law(
 ) -> Table:
     """The exact law of `sample` from the empty prompt."""
     check_table(lm)
+    check_full_length(verifier)
     block, n = as_count("block", block, at_least=1), as_count("n", n, at_least=1)
     ends = end_set(block_end, lm.vocab_size, name="block_end")
     if ends:

@@ -6,8 +6,8 @@ An algorithm is a function
 
 over a batch of rows that may stand at different lengths. The decoder holds the prompts and is used
 up: another generation refuses it. A row is finished when it has `length` tokens, has drawn an end
-token, or is over by the decoder's own word (`EndsRows`); a prompt is never finished by the tokens
-that it holds. A `Generation` asks the decoder and the
+token, or is over by the word of the decoder (`EndsRows`) or of the verifier (`EndsTexts`). A prompt
+is never finished by the tokens that it holds. A `Generation` asks the decoder and the
 verifier, refuses answers that are no laws and no values, counts what was asked, stops rows that are
 over their budget, and keeps a trace when told to.
 """
@@ -27,6 +27,7 @@ from triptych.core.protocols import (
     Decoder,
     DecoderValue,
     EndsRows,
+    EndsTexts,
     FinishedValue,
     Value,
     Verifier,
@@ -114,15 +115,30 @@ class Generation:
         return torch.arange(self.batch, device=self.owner.device)
 
     def finished(self) -> Bool[Tensor, " batch"]:
-        """Rows that have their full length, generated an end token last, or are over by the
-        decoder's word."""
+        """Rows that have their full length, generated an end token last, or are over by the word
+        of the decoder or the verifier."""
         lengths = self.decoder.lengths
         full = lengths >= self.limits[self.owner]
         if self._ends_rows and isinstance(decoder := self.decoder, EndsRows):
             full |= decoder.over()
-        if self.end_token is None:
-            return full
-        return full | ((lengths > self.start) & is_end(self._last(), self.end_token))
+        begun = lengths > self.start
+        if self.end_token is not None:
+            full |= begun & is_end(self._last(), self.end_token)
+        if isinstance(verifier := self.verifier, EndsTexts) and verifier.ends_texts:
+            rows = torch.nonzero(begun & ~full)[:, 0]
+            full[rows] = self._over(verifier, rows)
+        return full
+
+    def _over(self, verifier: EndsTexts, rows: Int[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
+        """What the verifier says of rows that nothing else has ended; no question is counted."""
+        began = time.perf_counter()
+        tokens, lengths = self.decoder.tokens[rows], self.decoder.lengths[rows]
+        over = torch.zeros_like(rows, dtype=torch.bool)
+        for length in lengths.unique().tolist():
+            same = torch.nonzero(lengths == length)[:, 0]
+            over[same] = verifier.over(tokens[same, :length])
+        self.costs.verifier_seconds += time.perf_counter() - began
+        return over
 
     def stopped(self) -> Bool[Tensor, " batch"]:
         """Rows that do not go on, for a reason."""

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.display import counted
-from triptych.core.protocols import Decoder, DecoderValue, Value, Verifier
+from triptych.core.protocols import Decoder, DecoderValue, EndsTexts, Value, Verifier
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
@@ -108,6 +108,15 @@ def path_counter() -> Callable[[], None]:
             )
 
     return count
+
+
+def check_full_length(verifier: object) -> None:
+    """For laws of strings that all have their full length: the verifier ends none of them."""
+    if isinstance(verifier, EndsTexts) and verifier.ends_texts:
+        raise UserError(
+            f"verifier is a {type(verifier).__name__} that ends texts early, and this law is of "
+            "strings of full length; exact_law of a program that calls `sample` has the law"
+        )
 
 
 def check_parts(decoder: Decoder, verifier: Verifier | None, budget: Budget | None) -> None:

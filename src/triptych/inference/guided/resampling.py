@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import FinishedValue, Value
+from triptych.core.protocols import EndsTexts, FinishedValue, Value
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import path_counter
 from triptych.inference.guided.result import Particles, Reason
@@ -170,14 +170,21 @@ def cloud_law(
 
     extend   what a particle (its text, its log-weight) can become in one step: the same two, and
              the probability. It is asked about particles that are alive and not finished.
-    verifier   of a `FinishedValue`, particles that are cut off count as finished texts
+    verifier   of a `FinishedValue`, particles that are cut off count as finished texts; an
+               `EndsTexts` ends them early
 
     The probabilities sum to that of not dying.
     """
     found: dict[Text, float] = {}
 
+    def is_over(x: Text) -> bool:
+        if not x or not (isinstance(verifier, EndsTexts) and verifier.ends_texts):
+            return False
+        return bool(verifier.over(torch.tensor([x]))[0])
+
     def is_open(x: Text, weight: float) -> bool:
-        return len(x) < length and weight > -math.inf and not (x and x[-1] in ends)
+        full = len(x) == length or (x and x[-1] in ends)
+        return not full and weight > -math.inf and not is_over(x)
 
     paths: list[tuple[tuple[Text, ...], list[float], float]] = [(((),) * n, [0.0] * n, 1.0)]
     count_path = path_counter()

@@ -28,6 +28,7 @@ from triptych.inference.guided.options import (
     Lengths,
     as_limit,
     check_choice,
+    check_full_length,
     check_table,
     log_threshold,
 )
@@ -133,6 +134,7 @@ def law(
     Worked value: one fair bit and V = 1, 2 or ½, 1 give ⅓, ⅔; `sample` takes ½, 1 alone.
     """
     check_table(lm)
+    check_full_length(verifier)
     check_choice("accept", accept, ACCEPT)
     smallest = log_threshold(threshold)
     total = torch.zeros(1, dtype=torch.float64, device=lm.device)  # log q of each prefix

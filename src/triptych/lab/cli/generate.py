@@ -28,8 +28,13 @@ def generate(
         ),
     ] = None,
     algorithm: Annotated[
-        str, typer.Option(help="As `triptych replay --help` lists them, or a Python file.")
-    ] = "backtracking",
+        str | None,
+        typer.Option(
+            help="As `triptych replay --help` lists them, or a Python file. Default: adaptive, "
+            "which keeps to strict rules; ancestral without a verifier.",
+            show_default=False,
+        ),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(

@@ -24,6 +24,7 @@ from triptych.lab.generating.rule_process import (
     as_value,
     in_one_line,
 )
+from triptych.verifiers.text import EndsText, KnowsCharacters
 
 KINDS = ("json", "json:schema.json", "regex:PATTERN", "python", "brackets", "rule.py:function")
 _REMEMBERED = 100_000  # answers
@@ -101,6 +102,16 @@ class AskedRule:
             self.failure = (answer, text)
             raise RuleFailed(answer)
         return answer
+
+    def over(self, text: str) -> bool:
+        """A ready rule says that the text is over; one of the user's own never does."""
+        return isinstance(self._function, EndsText) and self._function.over(text)
+
+    def beyond_ascii(self, text: str) -> bool:
+        """Whether a character beyond ASCII may come next, as far as the rule knows."""
+        if not isinstance(self._function, KnowsCharacters):
+            return True
+        return self._function.beyond_ascii(text)
 
     def check(self) -> None:
         """Refuse a rule whose answers are of a wrong kind, by asking about the empty text."""

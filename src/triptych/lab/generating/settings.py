@@ -102,7 +102,7 @@ def make_settings(
     *,
     model: str,
     verifier: str | None,
-    algorithm: str,
+    algorithm: str | None,
     changes: Sequence[str],
     max_new_tokens: int,
     temperature: float,
@@ -117,7 +117,13 @@ def make_settings(
     timeout: float,
     trust_remote_code: bool = False,
 ) -> Settings:
-    """Settings from what a user wrote; all that is wrong with it is said here."""
+    """Settings from what a user wrote; all that is wrong with it is said here.
+
+    Every verifier here is a function of text, so the algorithm is "adaptive" where none is named,
+    and "ancestral" without a verifier, as `guide` has them.
+    """
+    if algorithm is None:
+        algorithm = "ancestral" if verifier is None else "adaptive"
     record = find_algorithm(algorithm)
     options = record.settings(record.parse(changes))
     if verifier is None and record.name != "ancestral":

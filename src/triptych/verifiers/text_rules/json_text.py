@@ -23,6 +23,7 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _HALF_NUMBER = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*|(?:\.[0-9]+)?[eE][+-]?[0-9]*)?)?")
 _NUMBER_CHARACTERS = re.compile(r"[-+.0-9eE]+")
 _ESCAPED = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t"}
+_DIGIT, _AFTER_A_DIGIT = "0123456789", "0123456789.eE"
 _DIGITS = 1000  # of a number, that are compared with bounds while it grows
 _ANY = read_schema(None)
 
@@ -64,6 +65,15 @@ class JsonPrefix:
         except _Refused:
             return False
         return reader.at == len(text)
+
+    def over(self, text: str) -> bool:
+        """The text is such a value, and nothing but space may follow.
+
+        Worked value: yes for '[1]' and '12 '; no for '12', which may become '123', and for '[1'.
+        """
+        if not self(text, finished=True):
+            return False
+        return text[-1] not in _DIGIT or not any(self(text + more) for more in _AFTER_A_DIGIT)
 
     def beyond_ascii(self, text: str) -> bool:
         """Whether a character beyond ASCII may come next: inside of a string, and nowhere else.

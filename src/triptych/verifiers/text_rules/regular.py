@@ -8,8 +8,8 @@ continued to a match exactly where some state is left. The time of an answer is 
 
 import importlib
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache, cached_property
 from typing import Any
 
 from triptych.core.validation import UserError, as_flag, as_text, set_fields, shown
@@ -57,13 +57,64 @@ class RegexPrefix:
         set_fields(self, pattern=pattern, _automaton=automaton)
 
     def __call__(self, text: str, finished: bool = False) -> bool:
-        text, finished = as_text("text", text), as_flag("finished", finished)
-        states = self._automaton.start
-        for character in text:
-            if not states:
-                return False
-            states = self._automaton.step(states, character)
+        finished, states = as_flag("finished", finished), self._after(text)
         return self._automaton.end in states if finished else bool(states)
+
+    def over(self, text: str) -> bool:
+        """The text is a match, and nothing but space may follow.
+
+        Worked value: of "ab*c?" "ac" is over, "a" and "ab" are not; of "a\\s*" "a" is over.
+        """
+        states = self._after(text)
+        return self._automaton.end in states and not states & self._automaton.before_a_sign
+
+    def beyond_ascii(self, text: str) -> bool:
+        """Whether a character beyond ASCII may come next.
+
+        Worked value: yes after "a" for "ab?[é-ü]", no after "a" for "ab[é-ü]".
+        """
+        moves = (move for s in self._after(text) for move in self._automaton.moves[s])
+        alive = self._automaton.alive
+        return any(target in alive and reads.beyond_ascii for reads, target in moves)
+
+    def _after(self, text: str) -> "States":
+        """The states after a text; none where it cannot become a match."""
+        states = self._automaton.start
+        for character in as_text("text", text):
+            if not states:
+                break
+            states = self._automaton.step(states, character)
+        return states
+
+
+class _Characters:
+    """The characters that a class of a pattern holds, as `re` has them."""
+
+    def __init__(self, leaf: re.Pattern[str]) -> None:
+        self._leaf = leaf
+
+    def __contains__(self, character: str) -> bool:
+        return self._leaf.fullmatch(character) is not None
+
+    @cached_property
+    def some(self) -> bool:
+        """It holds a character."""
+        return self._leaf.search(_every_character()) is not None
+
+    @cached_property
+    def sign(self) -> bool:
+        """It holds one that is no space."""
+        return any(not found[0].isspace() for found in self._leaf.finditer(_every_character()))
+
+    @cached_property
+    def beyond_ascii(self) -> bool:
+        """It holds one beyond ASCII."""
+        return self._leaf.search(_every_character(), 128) is not None
+
+
+@cache
+def _every_character() -> str:
+    return "".join(map(chr, range(_CHARACTERS)))
 
 
 class _Automaton:
@@ -71,13 +122,14 @@ class _Automaton:
 
     start   the states before the first character
     end     the state of a match
+    alive   the states that lead to the end
     """
 
     def __init__(self, pattern: str, parsed: Any) -> None:
         self.pattern = pattern
         self.silent: list[list[int]] = []
-        self.moves: list[list[tuple[Callable[[str], bool], int]]] = []
-        self._leaves: dict[str, Callable[[str], bool] | None] = {}
+        self.moves: list[list[tuple[_Characters, int]]] = []
+        self._leaves: dict[str, _Characters] = {}
         self._steps: dict[tuple[States, str], States] = {}
         first, items = self._state(), list(parsed)
         if items and items[0] in _BEGINNINGS:
@@ -85,15 +137,26 @@ class _Automaton:
         if items and items[-1] in _ENDS:
             items.pop()
         self.end = self._sequence(first, items, parsed.state.flags)
-        self._alive = self._leading_to_the_end()
+        self.alive = self._leading_to({self.end})
         self.start = self._closure({first})
+
+    @cached_property
+    def before_a_sign(self) -> set[int]:
+        """The states after which a character that is no space can come, now or later."""
+        return self._leading_to(
+            {
+                s
+                for s, moves in enumerate(self.moves)
+                if any(target in self.alive and reads.sign for reads, target in moves)
+            }
+        )
 
     def step(self, states: States, character: str) -> States:
         """The states after one more character."""
         known = self._steps.get((states, character))
         if known is None:
             reached = {
-                target for s in states for reads, target in self.moves[s] if reads(character)
+                target for s in states for reads, target in self.moves[s] if character in reads
             }
             known = self._closure(reached)
             if len(self._steps) >= _REMEMBERED:
@@ -109,20 +172,21 @@ class _Automaton:
                 if target not in reached:
                     reached.add(target)
                     waiting.append(target)
-        return frozenset(reached & self._alive)
+        return frozenset(reached & self.alive)
 
-    def _leading_to_the_end(self) -> set[int]:
+    def _leading_to(self, goal: set[int]) -> set[int]:
+        """The states from which some step, or none, leads into the goal."""
         before: list[list[int]] = [[] for _ in self.silent]
         for s, (silent, moves) in enumerate(zip(self.silent, self.moves, strict=True)):
             for target in [*silent, *(target for _, target in moves)]:
                 before[target].append(s)
-        waiting, alive = [self.end], {self.end}
+        waiting, leading = list(goal), set(goal)
         while waiting:
             for s in before[waiting.pop()]:
-                if s not in alive:
-                    alive.add(s)
+                if s not in leading:
+                    leading.add(s)
                     waiting.append(s)
-        return alive
+        return leading
 
     # ------------------------------------------------------------------ from a parsed pattern
 
@@ -158,7 +222,7 @@ class _Automaton:
         if operation in (_parser.LITERAL, _parser.NOT_LITERAL, _parser.ANY, _parser.IN):
             after = self._state()
             reads = self._reads(operation, argument, flags)
-            if reads is not None:
+            if reads.some:
                 self.moves[state].append((reads, after))
             return after
         raise UserError(
@@ -189,13 +253,11 @@ class _Automaton:
             self.silent[s].append(after)
         return after
 
-    def _reads(self, operation: Any, argument: Any, flags: int) -> Callable[[str], bool] | None:
-        """Whether one character is of a class, as `re` has it; None for a class without any."""
+    def _reads(self, operation: Any, argument: Any, flags: int) -> _Characters:
         key = f"{operation} {argument} {flags}"
         if key not in self._leaves:
             state = _parser.State()
             state.flags, state.str = flags, self.pattern
             leaf = _compiler.compile(_parser.SubPattern(state, [(operation, argument)]), flags)
-            some = any(leaf.fullmatch(chr(code)) for code in range(_CHARACTERS))
-            self._leaves[key] = (lambda c: leaf.fullmatch(c) is not None) if some else None
+            self._leaves[key] = _Characters(leaf)
         return self._leaves[key]
