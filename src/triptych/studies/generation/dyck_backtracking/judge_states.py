@@ -5,7 +5,6 @@ as many strings. Smaller networks are other networks; of every probe it is asked
 better than chance.
 """
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,8 +15,8 @@ from triptych.studies.api.summaries import scaled
 from triptych.studies.generation.dyck_backtracking.comparisons import (
     ByNetwork,
     by_network,
+    geometric_ratio,
     level,
-    log_ratio,
     networks,
     over_networks,
 )
@@ -46,19 +45,35 @@ def judge_language_model(rows: Rows[Row]) -> Verdict:
         return decide(needs=[networks([])])
     inside = by_network((r.seed, r.in_accuracy) for r in lms)
     outside = by_network((r.seed, r.out_accuracy) for r in lms)
-    more = log_ratio(
+    more = geometric_ratio(
         by_network((r.seed, r.out_errors) for r in lms),
         by_network((r.seed, r.in_errors) for r in lms),
     )
     # what the published shares, 2.4 % and none, are with as many prompts
     prompts = min(r.prompts for r in lms)
-    effect = math.log((OUTSIDE * prompts + 0.5) / 0.5)
+    effect = (OUTSIDE * prompts + 0.5) / 0.5
     return decide(
-        above("right in distribution, %", _percent(inside), 99.0, published=100.0),
-        above("log of errors out of distribution over errors in it", more, 0.0, published=effect),
-        shown("right out of distribution, %", _percent(outside), published=94.23),
+        above(
+            "prompts of the training law completed rightly, %",
+            _percent(inside),
+            99.0,
+            published=100.0,
+        ),
+        above(
+            "errors on prompts with other odds of the brackets, divided by errors on prompts of "
+            "the training law",
+            more,
+            1.0,
+            published=effect,
+        ),
         shown(
-            "closing brackets right in distribution, by argmax, %",
+            "prompts with other odds of the brackets completed rightly, %",
+            _percent(outside),
+            published=94.23,
+        ),
+        shown(
+            "closing brackets for which the likelier type is the right one, on strings of the "
+            "training law, %",
             _percent(by_network((r.seed, r.closing_accuracy) for r in lms)),
         ),
         needs=[networks(inside)],
@@ -82,14 +97,18 @@ def judge_probe(rows: Rows[Row]) -> Verdict:
     token = {r.seed: r.last_token_accuracy for r in probes if r.last_token_accuracy is not None}
     checks: list[Check] = []
     if published:
-        sentence = "right on strings left out, network and strings as published, %"
+        sentence = (
+            "strings left out of training that the verifier judges rightly, network and number of "
+            "strings as published, %"
+        )
         checks.append(within(sentence, _percent(published), PROBE, by=2 * PROBE_ERROR))
-    sentence = "right on strings left out, all networks, %"
+    sentence = "strings left out of training that the verifier judges rightly, all networks, %"
     checks.append(above(sentence, _percent(every), FAR_FROM_CHANCE))
     if token:
-        checks.append(shown("right by the last token alone, %", _percent(token)))
+        sentence = "strings judged rightly by their last token alone, %"
+        checks.append(shown(sentence, _percent(token)))
     if same_end:
-        sentence = "right where correct strings end in the same tokens, %"
+        sentence = "strings judged rightly where wrong and correct ones end in the same tokens, %"
         checks.append(shown(sentence, _percent(same_end)))
     return decide(
         *checks,
@@ -112,22 +131,31 @@ def judge_picture(rows: Rows[Row]) -> Verdict:
         return over_networks(by_network((r.seed, value(r)) for r in pictures))
 
     return decide(
-        below("clusters that hold 90 % of the wrong strings", over(lambda r: r.clusters), A_FEW),
+        below(
+            "clusters in the plane that hold 90 % of the wrong strings",
+            over(lambda r: r.clusters),
+            A_FEW,
+        ),
         above(
-            "neighbours of a string's own kind, minus the most with kinds shuffled, points",
+            "ten nearest neighbours that are wrong as the string is, or correct as it is, minus "
+            "the most in 99 shuffles, percentage points",
             over(lambda r: 100 * (r.agreement - r.agreement_by_chance)),
             0.0,
         ),
-        shown("neighbours of a string's own kind, %", over(lambda r: 100 * r.agreement)),
         shown(
-            "neighbours of a string's own kind by distances of states, %",
+            "ten nearest neighbours that are wrong as the string is, or correct as it is, %",
+            over(lambda r: 100 * r.agreement),
+        ),
+        shown(
+            "the same with distances between the states themselves, not in the plane, %",
             over(lambda r: 100 * r.agreement_of_states),
         ),
         shown(
-            "clusters that hold 90 % of the correct strings", over(lambda r: r.clusters_of_correct)
+            "clusters in the plane that hold 90 % of the correct strings",
+            over(lambda r: r.clusters_of_correct),
         ),
         shown(
-            "clusters of the wrong strings by distances of states",
+            "clusters of the wrong strings by distances between the states themselves",
             over(lambda r: r.clusters_of_states),
         ),
         needs=[networks(r.seed for r in pictures)],

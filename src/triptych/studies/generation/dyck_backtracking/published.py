@@ -35,6 +35,23 @@ PUBLISHED_ERRORS = {
 PUBLISHED_NO_REDO = 245.8
 PUBLISHED_DISTINCT = {0.9: 5.47, 1.0: 5.84}  # without a verifier, by top_p
 PUBLISHED_GUIDED_DISTINCT = 5.52
+PUBLISHED_PROMPTS = 100  # of Table 3.5, over which its ± are deviations
+PUBLISHED_SPREAD = {0.9: 3.06, 1.0: 3.29}
+PUBLISHED_GUIDED_SPREAD = 3.28
+# Table 3.4: how often Algorithm 1 backtracked, by quota and stride, and at how many prefixes. All
+# accuracies of Table 3.2 are multiples of 1/164.
+PUBLISHED_BACKTRACKS = {
+    (1, 2): 163,
+    (1, 4): 163,
+    (1, 6): 163,
+    (2, 2): 311,
+    (2, 4): 297,
+    (2, 6): 286,
+    (4, 2): 600,
+    (4, 4): 532,
+    (4, 6): 489,
+}
+PUBLISHED_PREFIXES = 164
 
 
 def points(more: float, less: float) -> float:
