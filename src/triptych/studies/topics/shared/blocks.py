@@ -149,7 +149,15 @@ def of_pair(rows: Sequence[OfPair], loss: LossName, optimiser: Optimiser) -> Seq
     return [row for row in rows if (row.loss, row.optimiser) == (loss, optimiser)]
 
 
-def pair_checks(rows: Sequence[OfPair]) -> list[Check]:
+def pair_sentence(loss: LossName, optimiser: Optimiser, about: str = "") -> str:
+    """What `score` is, in words; `about` comes first and says which network."""
+    return (
+        f"{about}{pair_name(loss, optimiser)}: mean entry of two words of one topic minus that of "
+        "two topics, in standard deviations of the latter"
+    )
+
+
+def pair_checks(rows: Sequence[OfPair], about: str = "") -> list[Check]:
     """For each loss and optimiser: the score is above VISIBLE, by the 95 % interval over runs.
 
     Four comparisons, each at 95 %: the claim fails where one whole interval is below. A pair with
@@ -159,7 +167,7 @@ def pair_checks(rows: Sequence[OfPair]) -> list[Check]:
     for loss, optimiser in PAIRS:
         scores = [row.score for row in of_pair(rows, loss, optimiser) if row.score is not None]
         if scores:
-            sentence = f"{pair_name(loss, optimiser)}: same topic minus different, in spreads"
+            sentence = pair_sentence(loss, optimiser, about)
             found.append(above(sentence, mean_of_runs(scores), VISIBLE))
     return found
 

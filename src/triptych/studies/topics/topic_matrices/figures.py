@@ -8,6 +8,7 @@ from triptych.studies.topics.shared.blocks import DIAGONAL, VISIBLE, maps, patte
 from triptych.studies.topics.shared.networks import pair_name
 from triptych.studies.topics.topic_matrices.judge import PUBLISHED
 from triptych.studies.topics.topic_matrices.rows import (
+    CODED,
     Descended,
     Row,
     TiedEmbeddings,
@@ -17,10 +18,13 @@ from triptych.studies.topics.topic_matrices.rows import (
 )
 
 _MAPS = (
-    "The first 40 words by the first 40 words of one run; a topic has 10 words. Score: same-topic "
-    "mean minus different-topic mean, the diagonal left out, in units of the spread between "
-    "different topics, mean over runs. "
+    "The first 40 words by the first 40 words of one run; a topic has 10 words. Score: mean entry "
+    "of two words of one topic minus that of two topics, the diagonal left out, in standard "
+    "deviations of entries of two topics; mean over runs. "
 )
+
+
+_INPUTS = "One-hot inputs are as long as the authors' code makes them, where such runs were made. "
 
 
 def _of(rows: Rows[Row], figure: ValueKind) -> list[TrainedValue]:
@@ -62,12 +66,12 @@ def ridge_figure(rows: Rows[Row]) -> Figure:
 
 
 def plain_figure(rows: Rows[Row]) -> Figure:
-    """W^V without L2."""
+    """W^V without L2, with the inputs of the authors' code where they were run."""
     return Figure(
         "value_without_l2",
         "Value matrices under uniform attention, without L2",
-        maps(_of(rows, "plain")),
-        _MAPS,
+        maps(_of(rows, "coded plain") or _of(rows, "plain")),
+        _MAPS + _INPUTS,
     )
 
 
@@ -76,20 +80,26 @@ def joint_figure(rows: Rows[Row]) -> Figure:
     return Figure(
         "value_with_attention",
         "Value matrices when keys and queries are trained too",
-        maps(_of(rows, "joint")),
-        _MAPS,
+        maps(_of(rows, "coded joint") or _of(rows, "joint")),
+        _MAPS + _INPUTS,
     )
 
 
 def growth_figure(rows: Rows[Row]) -> Figure:
     """Block and off-block means of squared loss + SGD over steps, with the published ones."""
     panels = []
-    titles: dict[ValueKind, str] = {"plain": "uniform attention", "joint": "attention trained too"}
+    titles: dict[ValueKind, str] = {
+        "coded plain": "uniform attention, inputs of the code",
+        "plain": "uniform attention, inputs of length 1",
+        "coded joint": "attention trained too, inputs of the code",
+        "joint": "attention trained too, inputs of length 1",
+    }
     for figure, title in titles.items():
         mine = [r for r in _of(rows, figure) if (r.loss, r.optimiser) == ("squared", "sgd")]
         if not mine:
             continue
-        row, (block, off, _) = mine[0], PUBLISHED[figure]
+        row = mine[0]
+        block, off, _ = PUBLISHED["joint" if figure in ("joint", CODED["joint"]) else "plain"]
         end = [row.path_steps[-1]] * 2
         series = [
             Series("same topic, the diagonal counted", "ours", row.path_steps, row.path_block),
@@ -101,9 +111,9 @@ def growth_figure(rows: Rows[Row]) -> Figure:
         "block_growth",
         "Mean entries within and between topics, squared loss + SGD at 0.01",
         panels,
-        "One run. The bias learns the mean frequencies within a few hundred steps; what is then "
-        "added to the value matrix sums to 0 over the ten topics, so entries between topics tend "
-        "to -1/9 of those within.",
+        "One run. With inputs of length 1 the bias learns the mean frequencies within a few "
+        "hundred steps; what is then added to the value matrix sums to 0 over the ten topics, so "
+        "entries of two topics tend to -1/9 of those of one.",
     )
 
 
@@ -151,7 +161,7 @@ def diagonal_figure(rows: Rows[Row]) -> Figure:
         Panel(
             series,
             "diagonality: 0 uniform blocks, 1 diagonal",
-            "height of the diagonal in off-block spreads",
+            "height of the diagonal, in standard deviations of entries of two topics",
             "every run without L2",
         )
     ]
@@ -160,8 +170,8 @@ def diagonal_figure(rows: Rows[Row]) -> Figure:
         "How diagonal the value matrix is, by what is trained",
         [*panels, *_most_diagonal(one_hot)],
         f"A matrix is called diagonal where its diagonality is at least {DIAGONAL} and the "
-        f"diagonal stands out by more than {VISIBLE} spreads. With trained embeddings rows and "
-        "columns of W^V are coordinates and not words.",
+        f"diagonal stands out by more than {VISIBLE} standard deviations. With trained embeddings "
+        "rows and columns of W^V are coordinates and not words.",
     )
 
 

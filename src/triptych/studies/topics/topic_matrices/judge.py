@@ -1,7 +1,10 @@
 """What the rows of topic_matrices say about Figures 2.1, 2.2, 2.5, 2.6 and 2.10.
 
-Blocks are judged beside the diagonal: dot products of random embeddings have a diagonal ten spreads
-high before any training, which the source counts as blocks.
+Blocks are judged next to the diagonal: dot products of random embeddings have a diagonal ten
+standard deviations high before any training, which the source counts as blocks.
+
+Figures 2.1, 2.5 and 2.6 are judged on the network of the authors' code. The network of the text is
+the second finding: tied embeddings from the start of BERT, one-hot inputs of length 1.
 """
 
 import math
@@ -9,7 +12,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from triptych.core.estimates import Status
-from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, largest, shown
+from triptych.studies.api.decide import (
+    Check,
+    Verdict,
+    above,
+    at_edge,
+    at_least,
+    below,
+    decide,
+    largest,
+    shown,
+)
 from triptych.studies.api.study import Claim, Rows
 from triptych.studies.topics.shared.blocks import (
     DIAGONAL,
@@ -18,12 +31,15 @@ from triptych.studies.topics.shared.blocks import (
     of_pair,
     pair_checks,
     pair_needs,
+    pair_sentence,
 )
-from triptych.studies.topics.shared.networks import PAIRS, Optimiser
+from triptych.studies.topics.shared.networks import PAIRS, Optimiser, pair_name
 from triptych.studies.topics.shared.runs import SEEDS, mean_of_runs
 from triptych.studies.topics.topic_matrices.rows import (
+    CODED,
     Descended,
     Diverged,
+    Reading,
     Row,
     TiedEmbeddings,
     TrainedEmbeddings,
@@ -33,7 +49,10 @@ from triptych.studies.topics.topic_matrices.rows import (
 )
 from triptych.training.objectives import LossName
 
-TIMES = 10.0  # how much larger blocks are said to be
+PART = 0.5  # of the published ratio that ours must have: half an effect is not the effect
+BERT = 0.02  # start of the network of the text, of which the text says nothing
+WORDS = 100  # of the published documents
+LEARNT_PAIRS = 3  # of four: the source says nothing of a pair that learns nothing
 SHRUNK = 0.9  # of ‖W^V‖ without L2: an L2 term that leaves more has not acted
 RUNS = 20  # without L2 on one-hot words, before "never diagonal" is said
 PUBLISHED = {  # block mean, mean between topics, their spread, of squared loss + SGD
@@ -43,73 +62,125 @@ PUBLISHED = {  # block mean, mean between topics, their spread, of squared loss 
 
 
 def judge_embeddings(rows: Rows[Row]) -> Verdict:
-    """Runs whose held-out loss stopped falling: every pair has blocks beside the diagonal.
+    """Runs of the authors' network whose held-out loss stopped falling: every pair has blocks next
+    to the diagonal. A run that was still improving says nothing, for or against.
 
-    A run that was still improving says nothing, for or against.
+    The second finding is the network of the text.
     """
     every = rows.of(TrainedEmbeddings)
     finished = [row for row in every if row.finished]
     checks = pair_checks(finished)
     beside = [
         shown(
-            "runs that were still improving at their last step", float(len(every) - len(finished))
+            "runs whose held-out loss was still falling at their last step, which do not count",
+            float(len(every) - len(finished)),
         )
     ]
     if every:
         height = min(row.initial_height for row in every)
-        beside.append(shown("height of the diagonal before training, in spreads", height))
-    beside += _as_printed(rows.of(TiedEmbeddings), rows.of(Diverged))
-    return decide(*checks, *beside, needs=pair_needs(finished, checks, "finished runs"))
+        beside.append(
+            shown(
+                "least height of the diagonal before training, in standard deviations of entries "
+                "of two topics",
+                height,
+            )
+        )
+    return decide(
+        *checks,
+        *beside,
+        needs=pair_needs(finished, checks, "finished runs"),
+        printed=_as_printed(rows.of(TiedEmbeddings), rows.of(Diverged)),
+    )
 
 
 def _as_printed(rows: Sequence[TiedEmbeddings], diverged: Sequence[Diverged]) -> list[Check]:
-    """The network as printed, from either start: shown, because its start is not printed."""
-    found = []
+    """The network of the text from BERT's start; other starts are shown next to it."""
+    found = pair_checks(
+        [row for row in rows if row.embedding_scale == BERT],
+        about="network of the text from N(0, 0.02²): ",
+    )
     lost = [row for row in diverged if row.part == "tied"]
-    for scale, name in ((1.0, "N(0, 1)"), (0.1, "N(0, 0.01)")):
+    for scale, name in ((BERT, "N(0, 0.02²)"), (1.0, "N(0, 1)"), (0.1, "N(0, 0.1²)")):
         mine = [row for row in rows if row.embedding_scale == scale]
         gone = sum(row.embedding_scale == scale for row in lost)
         if mine or gone:
-            start = f"network as printed, from {name}"
+            start = f"network of the text from {name}"
             scores = [
                 [row.score for row in of_pair(mine, *pair) if row.score is not None]
                 for pair in PAIRS
             ]
             seen = sum(bool(some) and sum(some) / len(some) > VISIBLE for some in scores)
             found += [
-                shown(f"{start}: pairs of four with blocks", float(seen)),
-                shown(f"{start}: runs that diverged", float(gone)),
+                shown(f"{start}: pairs of loss and optimiser with blocks, of four", float(seen)),
+                shown(f"{start}: runs whose loss became infinite", float(gone)),
             ]
     return found
 
 
 def judge_ridge(rows: Rows[Row]) -> Verdict:
-    """Every pair has blocks under an L2 term that acts."""
+    """Every pair that learns something has blocks under an L2 term that acts."""
     every = rows.of(TrainedValue)
     penalised, free = ([r for r in every if r.figure == name] for name in ("ridge", "plain"))
-    checks = pair_checks(penalised)
+    checks, idle = _learnt_checks(penalised)
+    checks += [
+        check
+        for check in pair_checks(penalised)
+        if check.sentence not in {pair_sentence(*pair) for pair in idle}
+    ]
     shares = [_shrunk(penalised, free, *pair) for pair in PAIRS]
     acts = sum(share <= SHRUNK for share in shares)
     exact = sorted((row for row in rows.of(Descended) if row.l2 > 0), key=lambda row: row.l2)
     beside = []
     if all(map(math.isfinite, shares)):
-        sentence = "‖W^V‖ with L2 over ‖W^V‖ without, the largest of four pairs"
+        sentence = "norm of W^V with L2 over that without, the largest of the four pairs"
         beside.append(shown(sentence, largest(shares)))
     if exact:
         away = largest([row.to_ridge for row in exact if row.to_ridge is not None])
         share = exact[0].to_limit / exact[0].gap
         beside += [
-            shown("theorem's documents: distance of descent from the minimiser", away),
-            shown("theorem's documents: from the closed form at the least L2, of a block", share),
+            shown(
+                "documents of the theorem: largest entry of trained W^V minus the minimiser", away
+            ),
+            shown(
+                "documents of the theorem: the same from the printed limit, in heights of a block, "
+                "at the least weight of L2",
+                share,
+            ),
         ]
+    counted = [row for row in penalised if (row.loss, row.optimiser) not in idle]
     return decide(
         *checks,
         *beside,
         needs=[
+            at_least("pairs that learn something", len(PAIRS) - len(idle), LEARNT_PAIRS),
             at_least(f"pairs in which ‖W^V‖ falls to {SHRUNK:.0%} or less by L2", acts, len(PAIRS)),
-            *pair_needs(penalised, checks),
+            *pair_needs(penalised, [check for check in checks if not check.edge]),
+            at_least("runs of pairs that learn something", len(counted), LEARNT_PAIRS * SEEDS),
         ],
     )
+
+
+def _learnt_checks(
+    rows: Sequence[TrainedValue],
+) -> tuple[list[Check], set[tuple[LossName, Optimiser]]]:
+    """Is the held-out loss of each pair below that of a uniform guess? And the pairs where not."""
+    checks: list[Check] = []
+    idle: set[tuple[LossName, Optimiser]] = set()
+    for loss, optimiser in PAIRS:
+        mine = [r for r in rows if (r.loss, r.optimiser) == (loss, optimiser)]
+        if not mine:
+            continue
+        guess = math.log(WORDS) if loss == "cross_entropy" else 1 - 1 / WORDS
+        name = pair_name(loss, optimiser)
+        check = below(
+            f"{name}: held-out loss minus that of a uniform guess",
+            mean_of_runs([row.held_out - guess for row in mine]),
+            0.0,
+        )
+        checks.append(at_edge(f"{name}, which learns nothing", check))
+        if check.outcome is Status.FAILS:
+            idle.add((loss, optimiser))
+    return checks, idle
 
 
 def _shrunk(
@@ -130,7 +201,7 @@ def _shrunk(
 
 def judge_plain(rows: Rows[Row]) -> Verdict:
     free = [row.to_family for row in rows.of(Descended) if row.l2 == 0]
-    sentence = "theorem's documents: distance of descent from the family of optima"
+    sentence = "documents of the theorem: largest entry of trained W^V minus the nearest optimum"
     return _judge_value(rows, "plain", [shown(sentence, largest(free))] if free else [])
 
 
@@ -139,18 +210,21 @@ def judge_joint(rows: Rows[Row]) -> Verdict:
 
 
 def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Verdict:
-    """Every pair has blocks; with squared loss + SGD they are over TIMES the entries between
-    topics, read where the block mean is the published one: the source does not say after how many
-    steps its matrix was taken."""
-    mine = [row for row in rows.of(TrainedValue) if row.figure == figure]
-    block, off, spread = PUBLISHED[figure]
-    sgd = [row for row in mine if (row.loss, row.optimiser) == ("squared", "sgd")]
-    found = readings(sgd, block)
-    checks = pair_checks(mine)
-    if found:
-        ratio = mean_of_runs([reading.ratio for reading in found])
-        sentence = "squared loss + SGD: block mean over mean between topics, at the published one"
-        checks.append(above(sentence, ratio, TIMES, published=block / abs(off)))
+    """Every pair has blocks; with squared loss + SGD the mean entry of a block is, over that
+    between topics, at least half of the published ratio.
+
+    The source does not say after how many steps its one matrix was taken, so it is read where the
+    mean entry of a block is the published one. The caption's "over 10x" is about that one matrix.
+    """
+    every = rows.of(TrainedValue)
+    mine, text = ([r for r in every if r.figure == name] for name in (CODED[figure], figure))
+    block, _, spread = PUBLISHED[figure]
+    found = _sgd_readings(mine, block)
+    checks = pair_checks(mine) + _ratio_checks(found, figure)
+    needs = pair_needs(mine, checks)
+    if needs:
+        reach = "runs of squared loss + SGD that reach the published mean entry of a block"
+        needs.append(at_least(reach, len(found), SEEDS))
     measured = {}
     if found:
         steps, offs, spreads = (
@@ -161,11 +235,13 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
                 [r.spread for r in found],
             )
         )
-        last = sum(row.path_block[-1] / abs(row.path_off[-1]) for row in sgd) / len(sgd)
         beside = [
-            shown("step at which the block mean is the published one", steps),
-            shown("spread of entries between topics then", spreads, published=spread),
-            shown("ratio at the last step", last),
+            shown("squared loss + SGD: step at which this ratio is read", steps),
+            shown(
+                "standard deviation of entries of two topics at that step",
+                spreads,
+                published=spread,
+            ),
             *beside,
         ]
         measured = {
@@ -173,11 +249,28 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
             "off_block_mean": offs,
             "off_block_std": spreads,
         }
-    needs = pair_needs(mine, checks)
-    if needs:
-        reach = "runs of squared loss + SGD that reach the published block mean"
-        needs.append(at_least(reach, len(found), SEEDS))
-    return decide(*checks, *beside, needs=needs, measured=measured)
+    about = "one-hot inputs of length 1, as in the text: "
+    printed = [
+        *pair_checks(text, about),
+        *_ratio_checks(_sgd_readings(text, block), figure, about),
+    ]
+    return decide(*checks, *beside, needs=needs, measured=measured, printed=printed)
+
+
+def _sgd_readings(rows: Sequence[TrainedValue], block: float) -> list[Reading]:
+    """Of squared loss + SGD, where the mean entry of a block is the published one."""
+    return readings([r for r in rows if (r.loss, r.optimiser) == ("squared", "sgd")], block)
+
+
+def _ratio_checks(found: Sequence[Reading], figure: ValueKind, about: str = "") -> list[Check]:
+    block, off, _ = PUBLISHED[figure]
+    published = block / abs(off)
+    sentence = (
+        f"{about}squared loss + SGD: mean entry of a block over that of two topics, without its "
+        f"sign ({published:.3g} published; the limit is half of it)"
+    )
+    ratio = mean_of_runs([reading.ratio for reading in found])
+    return [above(sentence, ratio, PART * published)] if found else []
 
 
 def judge_diagonal(rows: Rows[Row]) -> Verdict:
@@ -197,7 +290,7 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
     if not tried:
         return decide(needs=[runs, at_least(f"settings with {SEEDS} runs", 0, 1)])
     count = sum(_is_diagonal(row) for row in mine)
-    return decide(*tried[-1], shown("runs with a diagonal W^V", float(count)), needs=[runs])
+    return decide(*tried[-1], shown("runs that end at a diagonal W^V", float(count)), needs=[runs])
 
 
 def _diagonal_checks(rows: Sequence[TrainedValue], confidence: float) -> tuple[Check, Check]:
@@ -205,12 +298,14 @@ def _diagonal_checks(rows: Sequence[TrainedValue], confidence: float) -> tuple[C
     heights = [row.height for row in rows if row.height is not None]
     return (
         above(
-            "diagonality of W^V in the most diagonal setting, 0 blocks to 1 diagonal",
+            "most diagonal setting: how much more the diagonal of W^V stands out than other words "
+            "of the topic, from 0 (uniform blocks) to 1 (diagonal)",
             mean_of_runs(peaks, confidence=confidence),
             DIAGONAL,
         ),
         above(
-            "height of its diagonal, in spreads between topics",
+            "most diagonal setting: mean of the diagonal minus mean entry of two topics, in "
+            "standard deviations of the latter",
             mean_of_runs(heights, confidence=confidence),
             VISIBLE,
         ),
@@ -237,7 +332,7 @@ def _value_rows(
     figure: ValueKind, *, l2: float = 0.0, norm: float = 0.5, same: float = 5.0
 ) -> list[TrainedValue]:
     """Runs of every pair with the published block mean on the way; scores differ by seed."""
-    block, off, spread = PUBLISHED["joint" if figure == "joint" else "plain"]
+    block, off, spread = PUBLISHED["joint" if "joint" in figure else "plain"]
     return [
         TrainedValue(
             figure=figure,
@@ -279,6 +374,19 @@ def _no_blocks(rows: Sequence[Row]) -> list[list[Row]]:
     return [*(_of_pair(rows, pair, **nothing) for pair in PAIRS), everywhere]
 
 
+def _idle(rows: Sequence[Row]) -> list[list[Row]]:
+    """One pair after the other learns nothing, and the others have no blocks."""
+    nothing = {"score": 0.01, "same_topic": 0.01, "p_value": 0.4}
+    found = []
+    for idle in PAIRS:
+        some = list(rows)
+        for pair in PAIRS:
+            changes = nothing if pair != idle else {"held_out": 9.0}
+            some = _of_pair(some, pair, **changes)
+        found.append(some)
+    return found
+
+
 def _with_ratio(rows: Sequence[TrainedValue], ratio: float) -> list[TrainedValue]:
     """The entries between topics are the block means divided by a number, with another sign."""
     return [
@@ -307,8 +415,8 @@ _DESCENTS = [
     for l2 in (0.0, 1e-4, 1e-3)
 ]
 _RIDGE = [*_value_rows("ridge", l2=0.01, norm=0.4), *_value_rows("plain"), *_DESCENTS]
-_PLAIN = [*_value_rows("plain"), *_DESCENTS]
-_JOINT = _value_rows("joint")
+_PLAIN = [*_value_rows("coded plain"), *_DESCENTS]
+_JOINT = _value_rows("coded joint")
 _PEAKED = [
     replace(row, diagonality=0.9 - 0.01 * row.seed, same_topic=0.5)
     if (row.loss, row.optimiser) == ("squared", "adam")
@@ -318,21 +426,21 @@ _PEAKED = [
 
 CLAIMS = [
     Claim("li.fig-2.1", judge_embeddings, _no_blocks(_EMBEDDINGS), held_by=_EMBEDDINGS),
-    Claim("li.fig-2.2", judge_ridge, _no_blocks(_RIDGE), held_by=_RIDGE),
+    Claim("li.fig-2.2", judge_ridge, [*_no_blocks(_RIDGE), *_idle(_RIDGE)], held_by=_RIDGE),
     Claim(
         "li.fig-2.5",
         judge_plain,
         [
             *_no_blocks(_PLAIN),
-            [*_with_ratio(_value_rows("plain"), 5.0), *_DESCENTS],
-            [*_with_ratio(_value_rows("plain"), 1.0), *_DESCENTS],
+            [*_with_ratio(_value_rows("coded plain"), 5.0), *_DESCENTS],
+            [*_with_ratio(_value_rows("coded plain"), 1.0), *_DESCENTS],
         ],
         held_by=_PLAIN,
     ),
     Claim(
         "li.fig-2.6",
         judge_joint,
-        [*_no_blocks(_JOINT), _with_ratio(_JOINT, 5.0), _with_ratio(_JOINT, 1.0)],
+        [*_no_blocks(_JOINT), _with_ratio(_JOINT, 4.0), _with_ratio(_JOINT, 1.0)],
         held_by=_JOINT,
     ),
     Claim(

@@ -9,7 +9,9 @@ from triptych.studies.topics.shared.blocks import OfPair
 from triptych.studies.topics.shared.networks import Optimiser
 from triptych.training.objectives import LossName
 
-ValueKind = Literal["ridge", "plain", "joint"]
+ValueKind = Literal["ridge", "plain", "joint", "coded plain", "coded joint"]
+# the same with the one-hot inputs of the authors' code
+CODED: dict[ValueKind, ValueKind] = {"plain": "coded plain", "joint": "coded joint"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,8 @@ class TiedEmbeddings(OfPair):
 class TrainedValue(OfPair):
     """W^V on one-hot words, after the last step and on the way.
 
-    figure      ridge: uniform attention and L2; plain: without L2; joint: W^K and W^Q trained too
+    figure      ridge: uniform attention and L2; plain: without L2; joint: W^K and W^Q trained too;
+                with "coded" before it: one-hot inputs as in the authors' code
     norm        ‖W^V‖, Frobenius
     path_steps, path_block, path_off, path_spread
                 block mean (the diagonal counted), mean and spread between topics at some steps

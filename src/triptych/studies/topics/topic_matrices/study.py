@@ -7,15 +7,19 @@ The published documents, everything at learning rate 0.01, for two losses and tw
     ridge        uniform attention, one-hot words, with L2: W^V                   Figure 2.2
     plain        the same without L2                                              Figures 2.5, 2.10
     joint        one-hot words, W^K, W^Q and W^V trained                          Figures 2.6, 2.10
+    coded        the last two with the inputs of the authors' code                the same figures
     descent      gradient descent on the population loss of the theorem's own documents
 
 One-hot runs start from W ~ N(0, 0.0005²): the published off-block spread of 0.0006 after training
 leaves no room for more. Embeddings of the authors' network start from N(0, 1) and its matrices from
 0.0577, as in their code; it is read at its least held-out loss. Those of the printed one start from
-1 and 0.0577, or from 0.1 and 0.0005. The L2 term is large enough to change a matrix within the
-steps: with SGD it takes 1 / (2 λ rate) = 5000 of them.
+1 and 0.0577, from 0.1 and 0.0005, or all from 0.02 as in BERT. One-hot inputs have length 1 in
+print. The code normalises them, which makes them about √V = 10 long, puts a start token before a
+document, and lets nobody attend to the words that are asked about. The L2 term is large enough to
+change a matrix within the steps: with SGD it takes 1 / (2 λ rate) = 5000 of them.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -52,6 +56,7 @@ from triptych.studies.topics.shared.networks import (
 from triptych.studies.topics.topic_matrices.figures import FIGURES
 from triptych.studies.topics.topic_matrices.judge import CLAIMS
 from triptych.studies.topics.topic_matrices.rows import (
+    CODED,
     Descended,
     Diverged,
     Row,
@@ -71,7 +76,8 @@ from triptych.theory.topics.uniform_attention import (
 from triptych.training.objectives import LossName
 
 NEAR_ZERO = 0.0005
-TIED_SCALES = {1.0: DEFAULT, 0.1: NEAR_ZERO}  # of W_E and of the other matrices
+BERT = 0.02  # standard deviation of every matrix of BERT at the start
+TIED_SCALES = {1.0: DEFAULT, 0.1: NEAR_ZERO, BERT: BERT}  # of W_E and of the other matrices
 PATH = 40  # points of a run that are kept
 
 
@@ -150,7 +156,7 @@ MatrixUnit = TrainEmbeddings | TrainTied | TrainValue | Descend
 
 
 def units(settings: TopicMatrices) -> Sequence[MatrixUnit]:
-    """One per figure, loss, optimiser and seed; the network as printed always has seeds 0 to 2."""
+    """One per figure, loss, optimiser and seed; the network as printed always begins at seed 0."""
     if settings.l2 <= 0:
         raise UserError(f"l2 is {settings.l2}; Figure 2.2 needs a weight above 0")
     kinds: dict[ValueKind, tuple[float, int]] = {
@@ -158,6 +164,7 @@ def units(settings: TopicMatrices) -> Sequence[MatrixUnit]:
         "plain": (0.0, settings.uniform_steps),
         "joint": (0.0, settings.joint_steps),
     }
+    kinds |= {CODED[name]: kinds[name] for name in CODED}
     found: list[MatrixUnit] = []
     for loss, optimiser in PAIRS:
         for number, seed in enumerate(settings.run_seeds):
@@ -174,7 +181,7 @@ def units(settings: TopicMatrices) -> Sequence[MatrixUnit]:
                     settings, loss=loss, optimiser=optimiser, embedding_scale=scale, seed=seed
                 )
                 for scale in TIED_SCALES
-                for seed in range(settings.embedding_seeds)
+                for seed in range(settings.seeds if scale == BERT else settings.embedding_seeds)
             ]
     found += [Descend.of(settings, l2=l2, seed=0) for l2 in settings.penalties]
     return found
@@ -271,16 +278,20 @@ def _tied(unit: TrainTied, rng: TorchRng) -> TiedEmbeddings | Diverged:
 
 
 def _value(unit: TrainValue, rng: TorchRng) -> TrainedValue | Diverged:
-    documents = unit.documents
+    documents, coded = unit.documents, unit.figure in CODED.values()
     training = Training(
-        attention=unit.figure == "joint",
+        attention=unit.figure in ("joint", CODED["joint"]),
+        start=coded,
+        blind=coded,
+        input_length=math.sqrt(documents.mask_token + 2) if coded else 1.0,
         init_scale=NEAR_ZERO,
         loss=unit.loss,
         optimiser=unit.optimiser,
         l2=unit.l2,
         steps=unit.steps,
     )
-    kept = {max(1, round(unit.steps * i / PATH)) for i in range(1, PATH + 1)} | {0}
+    power = 2 if coded else 1  # long inputs learn faster: more of the first steps are kept
+    kept = {max(1, round(unit.steps * (i / PATH) ** power)) for i in range(1, PATH + 1)} | {0}
     path: list[tuple[int, float, float, float]] = []
 
     def watch(step: int, net: Transformer) -> None:
