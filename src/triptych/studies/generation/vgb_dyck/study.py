@@ -55,6 +55,7 @@ from triptych.studies.generation.shared.trained_dyck import (
     trained,
 )
 from triptych.studies.generation.vgb_dyck.figures import quality_figure
+from triptych.studies.generation.vgb_dyck.judge import CLAIMS
 from triptych.studies.generation.vgb_dyck.rows import OneNetwork, Row, Sampled, Value, VgbDyck
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.probe import Probe
@@ -286,18 +287,19 @@ STUDY = Study(
         ),
         Scale.LAPTOP: VgbDyck.like(
             SMALL,
-            seeds=2,
-            first_seed=100,  # the networks of dyck_backtracking
+            seeds=3,
+            first_seed=102,  # networks of dyck_backtracking; 100 and 101 were seen before the judge
             value_prefixes=3000,
             rollouts=4,
             prompts=8,
             samples=100,
         ),
-        Scale.PAPER: VgbDyck(first_seed=100),
+        Scale.PAPER: VgbDyck(seeds=4, first_seed=132),  # the latest of dyck_backtracking
     },
     units=units,
     run=run,
     rows=(Value, Sampled),
+    claims=CLAIMS,
     figures=[quality_figure],
     revision=2,  # a memory of prefixes rounds the network's laws otherwise
 )
