@@ -15,7 +15,7 @@ from triptych.studies.topics import two_stages as study
 from triptych.studies.topics.shared.measures import held_out_loss, norms
 from triptych.studies.topics.shared.networks import network, trained
 from triptych.studies.topics.shared.stage_checks import checks_of, clearness
-from triptych.studies.topics.shared.stages import growth, stages
+from triptych.studies.topics.shared.stages import growth, stages, step_of_growth
 
 (CLAIM,) = study.STUDY.claims
 SMOKE = study.STUDY.settings[Scale.SMOKE]
@@ -37,6 +37,11 @@ def test_the_worked_value():
     assert found.early == 0.0
     assert found.grown == 5.0
     assert found.two
+
+
+def test_step_of_growth_by_hand():
+    assert step_of_growth([0.0, 10.0, 20.0], [1.0, 2.0, 5.0], 0.2) == pytest.approx(8.0)
+    assert step_of_growth([0.0, 10.0, 20.0], [3.0, 2.0, 1.0], 0.2) == 20.0
 
 
 def test_each_condition_alone():
@@ -118,9 +123,8 @@ def test_one_setting_is_enough():
     assert verdict.measured["settings"] == 12
     beside = {check.sentence: check.value for check in verdict.checks if check.outcome is None}
     assert beside["settings of which every run has two stages"] == 1
-    assert beside["clearest setting: step of the switch"] == pytest.approx(
-        344
-    )  # 80 % of 4.3 above 0.1
+    switch = beside["clearest setting: step at which W^V has made 80 % of its growth"]
+    assert switch == pytest.approx(344)  # 80 % of 4.3 above 0.1
 
 
 def test_all_runs_of_a_setting_matter():
@@ -140,7 +144,7 @@ def test_what_is_right_on_axes_of_its_own_is_told():
     verdict = CLAIM.verdict(CLAIM.refuted_by[0])
     assert verdict.outcome is Status.FAILS
     beside = {check.sentence: check.value for check in verdict.checks if check.outcome is None}
-    assert beside["settings where only the size of W^K or W^Q beside W^V is wrong"] == 12
+    assert beside["settings that miss the first of these conditions alone"] == 12
     assert beside["settings of which every run has two stages"] == 0
 
 
@@ -169,10 +173,40 @@ def _later(low):
 def test_few_runs_or_settings_decide_nothing():
     four = [row for row in CLAIM.held_by if row.seed < 4]
     assert CLAIM.verdict(four).outcome is Status.UNDECIDED
-    some = [row for row in CLAIM.held_by if row.learning_rate < 0.0115]
+    some = [row for row in CLAIM.refuted_by[-1] if row.learning_rate < 0.0115]
     verdict = CLAIM.verdict(some)
     assert verdict.outcome is Status.UNDECIDED
     assert verdict.missing == ("settings with 5 runs: 11 of 12",)
+    # one setting is enough to confirm
+    one = [row for row in CLAIM.held_by if row.learning_rate == 0.001]
+    assert CLAIM.verdict(one).outcome is Status.HOLDS
+
+
+def test_a_run_that_ends_between_the_stages_refutes_nothing():
+    """W^V has stopped at step 344 of 1000, and W^K has grown by a tenth: nothing is second yet."""
+    cut = [
+        replace(row, key=key, query=key)
+        for row in CLAIM.held_by
+        for key in [(*[0.1] * 10, 0.11)]
+        if row.learning_rate < 0.0025
+    ]
+    bad = [row for row in CLAIM.refuted_by[-1] if row.learning_rate > 0.0025]
+    verdict = CLAIM.verdict([*cut, *bad])
+    assert verdict.outcome is Status.UNDECIDED
+    what = (
+        "settings that run until W^K and W^Q grow, or for 10,000 steps, of those whose W^V has "
+        "stopped"
+    )
+    assert verdict.missing == (f"{what}: 0 of 2",)
+    # longer runs of one of them with a second stage confirm
+    longer = [
+        replace(row, step=tuple(12 * step for step in row.step))
+        for row in CLAIM.held_by
+        if row.learning_rate == 0.001
+    ]
+    verdict = CLAIM.verdict([*cut, *bad, *longer])
+    assert verdict.outcome is Status.HOLDS
+    assert verdict.measured["steps"] == 12_000
 
 
 def test_keys_larger_than_values_are_no_first_stage():
@@ -275,7 +309,7 @@ def test_a_run_that_diverges_leaves_the_others_as_they_are():
 def test_figures():
     good = CLAIM.held_by[0]
     bad = replace(CLAIM.refuted_by[0][0], init_scale=0.1)
-    still = replace(CLAIM.refuted_by[3][0], learning_rate=0.1)
+    still = replace(CLAIM.refuted_by[3][0], learning_rate=0.1, step=good.step)
     for figure in study.STUDY.figures:
         assert to_svg(figure(Rows([]))).startswith("<svg")
         assert to_svg(figure(Rows([good, bad, still]))).startswith("<svg")

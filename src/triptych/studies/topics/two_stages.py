@@ -34,7 +34,8 @@ from triptych.training.objectives import LossName
 
 POINTS = 50  # of every curve that are kept
 RUNS = 5  # of a setting, before it counts
-SETTINGS = 12  # fewest that decide
+SETTINGS = 12  # fewest that refute
+LONG = 10_000  # steps after which W^K and W^Q that have not grown count as ones that do not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,10 +199,12 @@ def by_setting(rows: Sequence[Curves]) -> dict[Setting, list[Curves]]:
 def judge(rows: Rows[Row]) -> Verdict:
     """Some setting has two stages, by intervals over its runs.
 
-    To refute, every setting must fail, each by its own 95 % intervals. To confirm, the clearest of
-    many is chosen, so its confidence is corrected for their number, times four conditions.
+    To confirm, one setting is enough: the clearest of many is chosen, so its confidence is
+    corrected for their number, times four conditions. To refute, many settings must fail, each by
+    its own 95 % intervals, and none may end before LONG steps when W^V has stopped and W^K and W^Q
+    have not begun: a run that is cut off there says nothing about what comes second.
     """
-    groups = {key: some for key, some in by_setting(rows.of(Curves)).items() if len(some) >= RUNS}
+    groups = {key: some for key, some in _by_steps(rows.of(Curves)).items() if len(some) >= RUNS}
     enough = at_least(f"settings with {RUNS} runs", len(groups), SETTINGS)
     if not groups:
         return decide(needs=[enough])
@@ -212,14 +215,44 @@ def judge(rows: Rows[Row]) -> Verdict:
     two = sum(all(each.two for each in some) for some in found.values())
     own = sum(all(_in_its_own_scale(each) for each in some) for some in found.values())
     switch = sum(each.switch for each in found[clearest]) / len(found[clearest])
+    stopped = {k: some for k, some in found.items() if all(map(_first_stage_over, some))}
+    told = sum(
+        steps >= LONG or all(each.grown > GROWN for each in some)
+        for (_, steps), some in stopped.items()
+    )
+    until = at_least(
+        f"settings that run until W^K and W^Q grow, or for {LONG:,} steps, of those whose W^V has "
+        "stopped",
+        told,
+        len(stopped),
+    )
+    (setting, steps) = clearest
     return decide(
         *checks,
-        shown("clearest setting: step of the switch", switch, published=400.0),
+        shown(
+            "clearest setting: step at which W^V has made 80 % of its growth",
+            switch,
+            published=400.0,
+        ),
         shown("settings of which every run has two stages", float(two)),
-        shown("settings where only the size of W^K or W^Q beside W^V is wrong", float(own - two)),
-        needs=[enough],
-        measured={"settings": len(groups), "clearest": str(clearest)},
+        shown("settings that miss the first of these conditions alone", float(own - two)),
+        needs=[] if rank(checks) == 2 else [enough, until],
+        measured={"settings": len(groups), "clearest": str(setting), "steps": int(steps)},
     )
+
+
+def _by_steps(rows: Sequence[Curves]) -> dict[tuple[Setting, float], list[Curves]]:
+    """Settings of other lengths are other settings."""
+    return {
+        (key, steps): [row for row in some if row.step[-1] == steps]
+        for key, some in by_setting(rows).items()
+        for steps in sorted({row.step[-1] for row in some})
+    }
+
+
+def _first_stage_over(found: Stages) -> bool:
+    """W^V has stopped in the first half, and W^K and W^Q are small then."""
+    return found.size < SMALL and found.when < HALF
 
 
 def _in_its_own_scale(found: Stages) -> bool:
@@ -270,7 +303,11 @@ _REFUTED = [
         value=(0.1, 0.8, 1.4, 2.1, 2.7, 3.4, 4.0, 4.7, 5.3, 6.0, 6.6),
         key=(*[0.1] * 9, 0.5, 3.0),
     ),
-    _with(key=(0.1, 0.1, 0.1, 0.1, 0.1, 0.11, 0.12, 0.12, 0.13, 0.13, 0.13)),  # W^K stays
+    [  # W^K stays
+        replace(row, step=tuple(12 * step for step in row.step))
+        for row in _with(key=(0.1, 0.1, 0.1, 0.1, 0.1, 0.11, 0.12, 0.12, 0.13, 0.13, 0.13))
+        if isinstance(row, Curves)
+    ],
     _with(key=_RISING),  # all three alike
 ]
 

@@ -17,23 +17,24 @@ def checks_of(
     """The four conditions on the runs of one setting; `switch` is the published one."""
     return (
         below(
-            "clearest setting: W^K or W^Q over W^V, norms when W^V has made 80 % of its growth",
+            "clearest setting: larger norm of W^K and W^Q over that of W^V, when W^V has made 80 % "
+            "of its growth",
             mean_of_runs([each.size for each in found], fewest=fewest, confidence=confidence),
             SMALL,
         ),
         below(
-            "clearest setting: share of its own growth that W^K or W^Q has made by then",
+            "clearest setting: larger share of their own growth that W^K and W^Q have made by then",
             mean_of_runs([each.early for each in found], fewest=fewest, confidence=confidence),
             EARLY,
         ),
         below(
-            "clearest setting: when that is, as a share of the steps",
+            "clearest setting: that step, as a share of all steps",
             mean_of_runs([each.when for each in found], fewest=fewest, confidence=confidence),
             HALF,
             published=switch,
         ),
         above(
-            "clearest setting: largest norm of W^K and W^Q over the first",
+            "clearest setting: largest norm of W^K and of W^Q over the first, smaller of the two",
             mean_of_runs([each.grown for each in found], fewest=fewest, confidence=confidence),
             GROWN,
         ),

@@ -2,20 +2,24 @@
 
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Rows
-from triptych.studies.topics.shared.stage_checks import run_clearness
-from triptych.studies.topics.shared.stages import EARLY, HALF
+from triptych.studies.topics.two_stages_text.judge import DOUBLINGS, LATER, worst_layer
 from triptych.studies.topics.two_stages_text.rows import LayerCurves, Setting
 
 _TWO_STAGES = (
-    "Two stages: when W^V has made 80 % of its growth, W^K and W^Q have at most a fifth of its "
-    "norm and of their own growth, and that is in the first half of the steps."
+    "Two stages: in every layer W^K and W^Q make a fifth of their growth after more than twice as "
+    "many steps as W^V, and grow to more than twice their first norms."
 )
 
 
 def _clearest(rows: Rows) -> LayerCurves | None:
     """The run that is nearest to two stages in all its layers."""
     runs = rows.of(LayerCurves)
-    return max(runs, key=lambda run: run_clearness(run.stages)) if runs else None
+    return max(runs, key=_clearness) if runs else None
+
+
+def _clearness(run: LayerCurves) -> float:
+    found = worst_layer(run)
+    return min(found.later / LATER, found.doublings / DOUBLINGS)
 
 
 def norms_figure(rows: Rows) -> Figure:
@@ -57,7 +61,7 @@ def turns_figure(rows: Rows) -> Figure:
 
 
 def settings_figure(rows: Rows) -> Figure:
-    """When W^V has grown, and how far W^K and W^Q are by then, for every setting."""
+    """How much later W^K and W^Q start than W^V, and how much they grow, for every setting."""
     groups: dict[Setting, list[LayerCurves]] = {}
     for row in rows.of(LayerCurves):
         groups.setdefault(row.setting, []).append(row)
@@ -70,29 +74,35 @@ def settings_figure(rows: Rows) -> Figure:
         )
         for label, optimiser, kind in kinds:
             some = [
-                [run.stages for run in runs]
+                [worst_layer(run) for run in runs]
                 for setting, runs in groups.items()
                 if setting.optimiser == optimiser
             ]
             if some:
-                x = [sum(s.when for s in each) / len(each) for each in some]
-                y = [sum(s.early for s in each) / len(each) for each in some]
-                low, high = ([pick(s.early for s in each) for each in some] for pick in (min, max))
+                x = [sum(o.doublings for o in each) / len(each) for each in some]
+                y = [sum(o.later for o in each) / len(each) for each in some]
+                low, high = ([pick(o.later for o in each) for each in some] for pick in (min, max))
                 series.append(Series(label, kind, x, y, low, high, line=False))
-        corner = Series("two stages lie inside", "truth", (0, HALF, HALF), (EARLY, EARLY, 0))
+        far = max(max(s.x) for s in series)
+        corner = Series(
+            "two stages lie above and to the right",
+            "truth",
+            (DOUBLINGS, DOUBLINGS, max(far, 2 * DOUBLINGS)),
+            (max(max(s.y) for s in series), LATER, LATER),
+        )
         panels.append(
             Panel(
                 [*series, corner],
-                "80 % of the growth of W^V, share of the steps",
-                "growth of W^K or W^Q by then",
+                "how often the norms of W^K and W^Q double",
+                "start of W^K or W^Q over start of W^V, in steps",
             )
         )
     return Figure(
         "text_settings",
-        "When W^V has grown, and how far W^K and W^Q are by then, for every setting",
+        "How much later W^K and W^Q start than W^V, and how much they grow, for every setting",
         panels,
         "A mark is the mean over the runs of one optimiser, rate, initial scale and number of "
         "steps, from the lowest to the highest run, in the layer where the condition is worst. "
-        "Across: the share of the steps after which W^V has made 80 % of its growth. Growth is "
-        "counted from the first norm to the largest.",
+        "A matrix has started when it has made 20 % of its growth, which is counted from the first "
+        "norm to the largest.",
     )
