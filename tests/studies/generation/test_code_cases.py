@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.util
+import math
 import random
 import string
 
@@ -18,8 +19,15 @@ from triptych.structures.append_tests.evaluate import evaluate
 from triptych.structures.append_tests.prompts import draw_prompts
 from triptych.studies.api.decide import Status
 from triptych.studies.api.study import Rows, Scale
-from triptych.studies.generation.code_cases import probes, stand_in, writers
-from triptych.studies.generation.code_cases.comparisons import gains, over_trials
+from triptych.studies.generation.code_cases import judge_grid, probes, stand_in, writers
+from triptych.studies.generation.code_cases.comparisons import (
+    as_published,
+    gains,
+    over_trials,
+    ratio,
+    repeats_of_all,
+    said,
+)
 from triptych.studies.generation.code_cases.configs import BEST, configurations, guided, named
 from triptych.studies.generation.code_cases.judge_algorithm import published_efficiency
 from triptych.studies.generation.code_cases.lines import LineDecoder, whole_lines
@@ -188,11 +196,111 @@ def test_networks_are_the_trials_where_there_are_several():
 
 def test_published_numbers_by_hand():
     assert gain(guided(*BEST), named(*BEST)) == 5.4
-    assert published_efficiency(guided(1.0, 1.2), named(1.0, 1.2)) == 0.363
+    assert published_efficiency(guided(1.0, 1.2), named(1.0, 1.2)) == 1.438
     assert len(GRID) == 30
     assert GRID[BEST] == SHARES[named(*BEST)]
-    held = STUDY.claims[0].held_by
+    held = completed("li.tab-3.6")
     assert gains(held, guided(*BEST), named(*BEST)).value == pytest.approx(5.4)
+
+
+def test_settings_in_a_sentence():
+    assert said(named(0.95, 1.0)) == "sampling (top_p 0.95, temperature 1)"
+    assert said(guided(1.0, 1.2, "B=10", "threshold 0.5")) == (
+        "Algorithm 1 (top_p 1, temperature 1.2, B = 10, threshold 0.5)"
+    )
+    assert said("best of 2 lines") == "best of 2 lines"
+
+
+def test_quotients_and_shared_repeats_by_hand():
+    found = ratio({(0, 0): 2.0, (0, 1): 1.0}, {(0, 0): 1.0, (0, 1): 2.0, (0, 2): 5.0})
+    assert (found.value, found.n) == (pytest.approx(1.0), 2)
+    one = ratio({(0, 0): 2.0}, {(0, 0): 1.0})
+    assert (one.value, one.low, one.high) == (pytest.approx(2.0), 0.0, math.inf)
+    rows = as_published(named(*BEST), guided(*BEST), count=4)
+    fewer = [row for row in rows if row.config == named(*BEST) or row.seed < 2]
+    assert repeats_of_all(fewer, (named(*BEST), guided(*BEST)), 3)[1:] == (2, 3)
+    stand_ins = [dataclasses.replace(row, model="stand-in") for row in rows]
+    assert repeats_of_all(stand_ins, (named(*BEST),), 3).have == 0
+
+
+# ---------------------------------------------------------------------- what the judges ask
+
+
+def completed(name):
+    """Rows on which a claim holds."""
+    claim = next(claim for claim in STUDY.claims if claim.id == name)
+    return [row for row in claim.held_by if isinstance(row, Completed)]
+
+
+def judged(name, rows):
+    return next(claim for claim in STUDY.claims if claim.id == name).judge(Rows(rows))
+
+
+def test_a_random_verifier_that_is_worse_than_none_is_no_better():
+    """Table 3.9 says "no better". 3 points worse holds; 3 points better fails."""
+    held = completed("li.tab-3.9")
+    random = guided(*BEST, "random verifier")
+    for share, outcome in ((0.63, Status.HOLDS), (0.69, Status.FAILS)):
+        rows = [
+            dataclasses.replace(row, pooled=round(8000 * share)) if row.config == random else row
+            for row in held
+        ]
+        assert judged("li.tab-3.9", rows).outcome is outcome
+
+
+@pytest.mark.parametrize(("name", "wanted"), [("li.tab-3.10", 20), ("li.tab-3.15", 30)])
+def test_tables_with_a_large_spread_want_many_repeats(name, wanted):
+    held = completed(name)
+    assert judged(name, held).outcome is Status.HOLDS
+    verdict = judged(name, [row for row in held if row.seed < 10])
+    assert verdict.outcome is Status.UNDECIDED
+    assert verdict.missing == (f"repeats of every setting compared: 10 of {wanted}",)
+
+
+def test_a_larger_quota_that_gains_much_is_a_finding_against_the_table():
+    chosen, larger = guided(*BEST), guided(*BEST, "Q=10")
+    names = (chosen, larger, *(guided(*BEST, "rule", *more) for more in ((), ("Q=10",))))
+    rows = as_published(*names, guided(1.0, 1.0), guided(1.0, 1.0, "B=10"), count=3)
+    assert judged("li.tab-3.12-larger", rows).outcome is Status.HOLDS
+    more = [
+        dataclasses.replace(row, pooled=round(8000 * 0.758)) if row.config == larger else row
+        for row in rows
+    ]
+    verdict = judged("li.tab-3.12-larger", more)
+    assert verdict.outcome is Status.FAILS
+    assert verdict.checks[1].value == pytest.approx(4.4)
+
+
+def test_the_grid_by_hand():
+    assert judge_grid.ranks([5.0, 1.0, 5.0]) == [1.5, 0.0, 1.5]
+    assert judge_grid.rank_correlation([1.0, 2.0, 3.0], [2.0, 4.0, 9.0]) == pytest.approx(1)
+    assert judge_grid.rank_correlation([1.0, 2.0, 3.0], [1.0, 3.0, 2.0]) == pytest.approx(0.5)
+    assert len(judge_grid.RIVALS) == 8
+    assert len(judge_grid.RIVALS) + len(judge_grid.REST) == 29
+    assert judge_grid.points((0.9, 1.0)) == 2.6
+    verdict = judged("li.tab-3.13", judge_grid.grid())
+    assert verdict.outcome is Status.HOLDS
+    shown = {check.sentence: check.value for check in verdict.checks if check.outcome is None}
+    assert shown["rank correlation of our shares with the published ones, over the grid"] == 1.0
+    # Our own best at (0.95, 0.8) refutes it, and a setting without rows leaves it open.
+    other = judged("li.tab-3.13", judge_grid.grid({(0.95, 0.8): 0.70}))
+    assert other.outcome is Status.FAILS
+    rows = [row for row in judge_grid.grid() if row.config != named(0.7, 0.2)]
+    assert judged("li.tab-3.13", rows).missing == ("settings of the grid: 29 of 30",)
+
+
+def test_the_trade_off_of_a_walk_by_hand():
+    """VGB 11 % with 155,000 queries, sampling 55 %, best of 8 lines 77 % with 180,000."""
+    names = ("VGB", named(*BEST), guided(*BEST), "best of 8 lines")
+    shares = dict(zip(names, (0.11, 0.55, 0.67, 0.77), strict=True))
+    queries = dict(zip(names, (155_000, 21_000, 22_000, 180_000), strict=True))
+    verdict = judged("li.vgb-code", as_published(*names, shares=shares, queries=queries))
+    assert verdict.outcome is Status.FAILS
+    assert verdict.checks[0].value == pytest.approx(-44)
+    quotient = (880.5 / 155_000) / (6160.5 / 180_000)
+    assert verdict.checks[1].value == pytest.approx(quotient)
+    few = as_published(*names, shares=shares, queries=queries, count=2)
+    assert judged("li.vgb-code", few).outcome is Status.UNDECIDED
 
 
 # ---------------------------------------------------------------------- units and runs
@@ -200,7 +308,7 @@ def test_published_numbers_by_hand():
 
 def test_layers_are_not_compared_before_the_last_one_has_rows():
     judge = next(claim for claim in STUDY.claims if claim.id == "li.tab-3.9")
-    rows = list(judge.held_by)
+    rows = completed("li.tab-3.9")
     assert judge.judge(Rows(rows)).outcome is Status.HOLDS
     verdict = judge.judge(Rows(row for row in rows if row.layer != 24))
     assert verdict.outcome is Status.UNDECIDED

@@ -1,23 +1,46 @@
 """Configurations compared on the same prompts: within each repeat, then over networks or repeats.
+Also, how a configuration is called in a sentence.
 
 Where several networks were trained, a network is one trial, whatever the number of its repeats.
 Where there is one pretrained model, a repeat is: fresh prompts and fresh draws.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from triptych.core.estimates import Estimate, mean
 from triptych.studies.api.decide import Check, Need, at_least, shown
 from triptych.studies.generation.code_cases.configs import configurations
-from triptych.studies.generation.code_cases.published import SHARES
+from triptych.studies.generation.code_cases.published import GRID, SHARES
 from triptych.studies.generation.code_cases.rows import CodeCases, Completed, Probed
 from triptych.studies.generation.code_cases.writers import PRETRAINED, STAND_IN
 
 FEWEST = 3  # networks, or repeats of one model
+MAX_POWER = 700.0  # beyond it, exp overflows
 
 Trial = tuple[int, int]
 Values = Mapping[Trial, float]
+
+
+CASES = "percentage points of distinct correct cases"  # the unit of a difference of shares
+_SETTINGS = re.compile(r"(sampling|Algorithm 1) p=(\S+) T=([^ ,]+)(?:, (.*))?")
+
+
+def said(config: str) -> str:
+    """A configuration in a sentence.
+
+    Worked value: "Algorithm 1 p=1 T=1.2, B=10" is "Algorithm 1 (top_p 1, temperature 1.2, B = 10)".
+    """
+    known = _SETTINGS.fullmatch(config)
+    if known is None:
+        return config
+    method, top_p, temperature, more = known.groups()
+    settings = [f"top_p {top_p}", f"temperature {temperature}"]
+    if more:
+        settings += [re.sub(r"^([QB])=", r"\1 = ", part) for part in more.split(", ")]
+    return f"{method} ({', '.join(settings)})"
 
 
 def share(row: Completed) -> float:
@@ -69,18 +92,41 @@ def trials(rows: Sequence[Completed | Probed]) -> list[Need]:
     return [at_least("repeats with a pretrained model", len(repeats), FEWEST)]
 
 
+def repeats_of_all(rows: Sequence[Completed], configs: Iterable[str], wanted: int) -> Need:
+    """So many repeats with a pretrained model are wanted that have every one of these settings."""
+    known = [
+        {(row.seed, row.repeat) for row in rows if row.config == config and row.model != STAND_IN}
+        for config in configs
+    ]
+    return at_least("repeats of every setting compared", len(set.intersection(*known)), wanted)
+
+
+def ratio(first: Values, second: Values) -> Estimate:
+    """The geometric mean of first / second over the repeats that both have.
+
+    Worked value: 2 / 1 in one repeat and 1 / 2 in another make 1.
+    """
+    log = over_trials(combined(first, second, lambda a, b: math.log(a / b)))
+    ends = [math.inf if end > MAX_POWER else math.exp(end) for end in (log.low, log.high)]
+    return replace(log, value=math.exp(log.value), low=ends[0], high=ends[1])
+
+
 def stands_for(rows: Sequence[Completed | Probed]) -> list[Check]:
     """Says, where it is so, that the numbers are of a stand-in."""
     networks = {row.seed for row in rows if row.model == STAND_IN}
-    sentence = "networks of a stand-in, trained here in place of a pretrained model"
+    sentence = "small networks trained here, instead of one pretrained model"
     return [shown(sentence, float(len(networks)))] if networks else []
 
 
 def as_published(
-    *names: str, shares: Mapping[str, float] | None = None, queries: Mapping[str, int] | None = None
+    *names: str,
+    shares: Mapping[str, float] | None = None,
+    queries: Mapping[str, int] | None = None,
+    count: int = FEWEST,
 ) -> list[Completed]:
-    """Rows with the published shares, or others: what judges are tried on."""
-    known = configurations(CodeCases())
+    """Rows with the published shares, or others, `count` times: what judges are tried on."""
+    top_ps, temperatures = (tuple({at[k] for at in GRID}) for k in (0, 1))
+    known = configurations(CodeCases(top_ps=top_ps, temperatures=temperatures, walks=True))
     rows = []
     for name in names:
         found = (shares or {}).get(name, SHARES.get(name, 0.7))
@@ -107,6 +153,6 @@ def as_published(
                 stopped=0,
                 out_of_quota=0,
             )
-            for seed in range(FEWEST)
+            for seed in range(count)
         ]
     return rows

@@ -15,7 +15,12 @@ from collections.abc import Iterable, Sequence
 
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Bench, Scale, Study
-from triptych.studies.generation.code_cases import judge_algorithm, judge_verifiers
+from triptych.studies.generation.code_cases import (
+    judge_algorithm,
+    judge_grid,
+    judge_verifiers,
+    judge_walk,
+)
 from triptych.studies.generation.code_cases.completing import Completions
 from triptych.studies.generation.code_cases.configs import VERIFIERS, configurations
 from triptych.studies.generation.code_cases.figures import FIGURES
@@ -125,6 +130,11 @@ STUDY = Study(
     units=units,
     run=run,
     rows=ROWS,
-    claims=[*judge_algorithm.CLAIMS, *judge_verifiers.CLAIMS],
+    claims=[
+        *judge_algorithm.CLAIMS,
+        *judge_verifiers.CLAIMS,
+        *judge_grid.CLAIMS,
+        *judge_walk.CLAIMS,
+    ],
     figures=FIGURES,
 )
