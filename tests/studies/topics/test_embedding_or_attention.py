@@ -5,6 +5,7 @@ import math
 import pytest
 from tests.support.fake_bench import Bench
 
+from triptych.core.estimates import Status
 from triptych.lab.results.plots import to_svg
 from triptych.studies.api.study import Rows, Scale
 from triptych.studies.topics import embedding_or_attention as study
@@ -48,6 +49,43 @@ def test_the_better_rate_counts():
     panel = study.excess_figure(Rows(rows)).panels[0]
     assert panel.series[0].x == (1.0, 2.0)
     assert panel.series[0].y == pytest.approx((-2.0, 0.2))
+
+
+CLAIMS = {claim.id: claim for claim in study.STUDY.claims}
+
+
+def test_a_tenth_of_the_gain_is_the_limit():
+    """By hand: 3.3 and 3.4 for a part, 3.15 for the whole, 4.6 for a guess: 0.15 / 1.45 = 0.103
+    and 0.25 / 1.45 = 0.172 of the gain; 3.25 is 0.069."""
+    for loss, share, wanted in ((3.25, 0.069, "HOLDS"), (3.4, 0.172, "FAILS")):
+        rows = [row("value", 0.01, seed, loss, "published") for seed in range(3)]
+        rows += [row("attention", 0.01, seed, 3.15, "published") for seed in range(3)]
+        verdict = CLAIMS["li.attention-frozen"].verdict(rows)
+        assert verdict.outcome is Status[wanted]
+        assert verdict.checks[0].value == pytest.approx(share, abs=5e-4)
+        assert verdict.checks[1].value == pytest.approx(loss - 3.15)
+        assert CLAIMS["li.embedding-alone"].verdict(rows).outcome is Status.UNDECIDED
+
+
+def test_the_published_masking_decides_and_seeds_are_paired():
+    """Losses of a seed differ by 0.05 whatever the seed is; with all masked nothing is decided."""
+    parts = {"embedding": 0.05, "everything": 0.0}
+    rows = [
+        row(part, 0.01, seed, 3.0 + 0.2 * seed + more, "published")
+        for part, more in parts.items()
+        for seed in range(3)
+    ]
+    verdict = CLAIMS["li.embedding-alone"].verdict(rows)
+    assert verdict.outcome is Status.HOLDS
+    assert verdict.checks[1].high - verdict.checks[1].low == pytest.approx(0.0, abs=1e-9)
+    masked = [row(r.part, r.learning_rate, r.seed, r.loss) for r in rows]
+    verdict = CLAIMS["li.embedding-alone"].verdict(masked)
+    assert verdict.outcome is Status.UNDECIDED
+    assert verdict.missing == ("seeds with both networks (embedding, everything): 0 of 3",)
+    worse = [row("embedding", 0.01, r.seed, 4.0) if r.part == "embedding" else r for r in masked]
+    verdict = CLAIMS["li.embedding-alone"].verdict([*rows, *worse])
+    assert verdict.outcome is Status.HOLDS
+    assert verdict.checks[2].value > 0.4
 
 
 def test_units_cover_parts_and_maskings():

@@ -20,8 +20,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from triptych.core.estimates import mean
+from triptych.studies.api.decide import Verdict, at_least, below, decide, shown
 from triptych.studies.api.figures import Figure, Panel, Series
-from triptych.studies.api.study import Bench, Rows, Scale, Study
+from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
 from triptych.studies.topics.shared.measures import exact_loss, held_out_loss
 from triptych.studies.topics.shared.networks import (
     DEFAULT,
@@ -32,10 +33,13 @@ from triptych.studies.topics.shared.networks import (
     Training,
     trained,
 )
+from triptych.studies.topics.shared.runs import SEEDS, mean_of_runs
 
 Part = Literal["embedding", "value", "attention", "everything"]
 Masking = Literal["all masked", "published"]
+MASKINGS: tuple[Masking, ...] = ("all masked", "published")
 PARTS: tuple[Part, ...] = ("embedding", "value", "attention", "everything")
+SLIGHTLY = 0.1  # of what the larger part gains over a guess: the source gives no number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +142,73 @@ def best(rows: Rows[Loss], part: Part, masking: Masking) -> list[Loss]:
     return min(by_rate.values(), key=lambda some: sum(r.loss for r in some) / len(some), default=[])
 
 
+# ------------------------------------------------------------------ judges
+
+
+def judge_frozen_attention(rows: Rows[Loss]) -> Verdict:
+    """Training W^V alone costs only slightly more loss than training W^K, W^Q and W^V."""
+    return _judge(rows, "value", "attention", "only W^V trained")
+
+
+def judge_embedding_alone(rows: Rows[Loss]) -> Verdict:
+    """Training W^E alone costs only slightly more loss than training everything."""
+    return _judge(rows, "embedding", "everything", "only the embedding trained")
+
+
+def _judge(rows: Rows[Loss], part: Part, whole: Part, what: str) -> Verdict:
+    """With the published masking, of the same seeds, each part at its best learning rate."""
+    costs = {masking: _costs(rows, part, whole, masking) for masking in MASKINGS}
+    some = costs["published"]
+    needs = [at_least(f"seeds with both networks ({part}, {whole})", len(some), SEEDS)]
+    if not some:
+        return decide(needs=needs)
+    lost = mean_of_runs([lost / gained for lost, gained in some])
+    beside = [
+        shown(f"{what}: the same in nats a word", mean_of_runs([lost for lost, _ in some])),
+    ]
+    if costs["all masked"]:
+        masked = [lost / gained for lost, gained in costs["all masked"]]
+        sentence = f"{what}: the same share where every selected word is masked"
+        beside.append(shown(sentence, mean_of_runs(masked)))
+    return decide(
+        below(f"{what}: loss above the larger network's, over its gain on a guess", lost, SLIGHTLY),
+        *beside,
+        needs=needs,
+    )
+
+
+def _costs(
+    rows: Rows[Loss], part: Part, whole: Part, masking: Masking
+) -> list[tuple[float, float]]:
+    """For every seed: the loss of the part minus that of the whole; a guess minus the whole.
+
+    Worked value: 3.4 for the part, 3.1 for the whole, 4.6 for a guess are (0.3, 1.5): a fifth.
+    """
+    larger = {row.seed: row for row in best(rows, whole, masking)}
+    return [
+        (row.loss - larger[row.seed].loss, row.guess - larger[row.seed].loss)
+        for row in best(rows, part, masking)
+        if row.seed in larger
+    ]
+
+
+def _made(part: Part, loss: float, masking: Masking = "published") -> list[Loss]:
+    return [
+        Loss(seed, part, masking, 0.01, loss + 0.001 * seed**2, 3.0, 4.6) for seed in range(SEEDS)
+    ]
+
+
+_HELD = [*_made("embedding", 3.2), *_made("everything", 3.15)]
+_HELD += [*_made("value", 3.2), *_made("attention", 3.15)]
+_REFUTED = [
+    [*_made("embedding", 3.5), *_made("everything", 3.15)],
+    [*_made("value", 3.5), *_made("attention", 3.15)],
+]
+
+
+# ------------------------------------------------------------------ pictures
+
+
 def excess_figure(rows: Rows[Loss]) -> Figure:
     """Loss minus the exact one, by what is trained, for both maskings."""
     panels = []
@@ -188,6 +259,10 @@ STUDY = Study(
     units=units,
     run=run,
     rows=(Loss,),
+    claims=[
+        Claim("li.embedding-alone", judge_embedding_alone, _REFUTED[:1], held_by=_HELD),
+        Claim("li.attention-frozen", judge_frozen_attention, _REFUTED[1:], held_by=_HELD),
+    ],
     figures=[excess_figure],
     revision=2,
 )
