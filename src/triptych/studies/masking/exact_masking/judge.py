@@ -65,6 +65,24 @@ def judge_information(rows: Rows[Row]) -> Verdict:
     )
 
 
+def judge_adaptive_information(rows: Rows[Row]) -> Verdict:
+    """Lemma 4.3.3: the equality under masks that look at the sequence."""
+    _, looking = _split(rows.of(MaskedTraining))
+    return decide(
+        exactly(
+            "Hessian of the loss at the truth against covariance of its gradient, masks that look "
+            "at the sequence: largest relative difference",
+            largest([row.information_error for row in looking]),
+            below=SAME,
+        ),
+        *most_beside(
+            "gradient of the loss at the truth, largest entry",
+            [row.gradient_error for row in looking],
+        ),
+        needs=[_models(looking, "models with masks that look at the sequence")],
+    )
+
+
 def _split(rows: Sequence[MaskedTraining]) -> tuple[list[MaskedTraining], list[MaskedTraining]]:
     """Masks that do not look at the sequence, and masks that do."""
     return [row for row in rows if not row.adaptive], [row for row in rows if row.adaptive]
@@ -255,6 +273,12 @@ CLAIMS: list[Claim[Row]] = [
         "li.lem-4.1.2",
         judge_information,
         refuted_by=[[*_LAWS, replace(_LAW, information_error=0.1)]],
+        held_by=_LAWS,
+    ),
+    Claim(
+        "li.lem-4.3.3",
+        judge_adaptive_information,
+        refuted_by=[[*_LAWS, replace(_LOOKING, information_error=0.1)]],
         held_by=_LAWS,
     ),
     Claim(

@@ -1,0 +1,64 @@
+"""The steps of the finite-sample bound: rows, judges, refusals."""
+
+from dataclasses import replace
+
+import pytest
+
+from triptych.core.estimates import Status
+from triptych.core.validation import UserError
+from triptych.lab.running.workbench import WorkBench
+from triptych.studies.api.refutation import unmet
+from triptych.studies.api.study import Rows, Scale
+from triptych.studies.masking import masked_samples as study
+from triptych.studies.masking.masked_samples import STUDY, MaskedSamples
+
+pytestmark = pytest.mark.numerical
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cache")
+    units = STUDY.units(STUDY.settings[Scale.SMOKE])
+    return [row for unit in units for row in STUDY.run(unit, WorkBench(unit.seed, "cpu", folder))]
+
+
+def of(rows, kind):
+    return [row for row in rows if isinstance(row, kind)]
+
+
+@pytest.mark.parametrize("claim", STUDY.claims, ids=lambda claim: claim.id)
+def test_judges_meet_the_demands(claim):
+    assert not unmet(claim)
+
+
+def test_rows_say_what_the_lemmas_say(rows):
+    assert all(row.error < 1e-14 for row in of(rows, study.Averaged))
+    looking = [row for row in of(rows, study.Averaged) if row.law == "ones 1.5"]
+    assert all(row.moved > 0.1 for row in looking), "the mask matters, and the mean undoes it"
+    assert all(0 <= row.least <= row.most <= 1 + 1e-12 for row in of(rows, study.Bounded))
+    assert all(row.most == pytest.approx(1) for row in of(rows, study.Bounded)), "a point mass"
+    assert all(row.chance <= 1 and row.telling for row in of(rows, study.MaskBound))
+    assert {row.statement for row in of(rows, study.MaskBound)} == {
+        study.LEMMA,
+        study.POINT,
+        study.UNIFORM,
+    }
+    assert all(0 < row.chance < 1 for row in of(rows, study.EmpiricalLaw) if row.outcomes == 2)
+
+
+def test_a_bound_that_is_too_small_would_be_refuted(monkeypatch):
+    """The corollary with a ten-thousandth of its bound: missed more often than with δ."""
+    (unit,) = [u for u in STUDY.units(STUDY.settings[Scale.SMOKE]) if isinstance(u, study.Masks)]
+    whole = study.concentration.corollary_bound
+    monkeypatch.setattr(
+        study.concentration, "corollary_bound", lambda *a, **sizes: whole(*a, **sizes) / 10_000
+    )
+    found = [row for row in study._masks(unit) if row.statement == study.POINT]
+    assert all(row.chance > 1 for row in found)
+    verdict = study.judge_point(Rows([replace(row, model=name) for row in found for name in "ab"]))
+    assert verdict.outcome is Status.FAILS
+
+
+def test_settings_that_cannot_be_are_explained():
+    with pytest.raises(UserError, match="alphabets at least 2"):
+        study.units(MaskedSamples(alphabets=(1,)))
