@@ -5,11 +5,11 @@ As printed it does neither. The verdict on Table 3.2 is about the program, and w
 is a second finding. Of the text there are rows for one quota and stride alone.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from triptych.core.estimates import proportion
+from triptych.core.estimates import Estimate, proportion
 from triptych.studies.api.decide import Check, Verdict, above, decide, shown
 from triptych.studies.api.study import Claim, Rows
 from triptych.studies.api.summaries import scaled
@@ -24,7 +24,10 @@ from triptych.studies.generation.dyck_backtracking.comparisons import (
 )
 from triptych.studies.generation.dyck_backtracking.prefixes import QUOTA_STRIDES, QUOTAS, STRIDES
 from triptych.studies.generation.dyck_backtracking.published import (
+    NEARLY_ALL,
+    PUBLISHED_BACKTRACKS,
     PUBLISHED_GREEDY,
+    PUBLISHED_PREFIXES,
     PUBLISHED_QUOTAS,
     PUBLISHED_REFUSED,
     PUBLISHED_STRIDES,
@@ -102,33 +105,41 @@ def judge_quotas(rows: Rows[Row]) -> Verdict:
     (few, many), (short, long) = (QUOTAS[0], QUOTAS[-1]), (QUOTA_STRIDES[0], QUOTA_STRIDES[-1])
     confidence = jointly(1 + len(QUOTAS) + len(QUOTA_STRIDES))
 
-    def gain(sentence: str, more: tuple[int, int], less: tuple[int, int]) -> Check:
-        effect = points(PUBLISHED_QUOTAS[more], PUBLISHED_QUOTAS[less])
-        gained = paired(found[more], found[less], confidence=confidence)
-        return above(f"{sentence}, percentage points", gained, 0.0, published=effect)
-
     most = PUBLISHED_QUOTAS[many, long]
-    against = points(most, PUBLISHED_STRIDES[0])
-    sentence = "accuracy with Algorithm 1 minus that of plain nucleus sampling, percentage points"
-    closed = _quota(every, many, long, prefix=False)
-    printed = [
-        above(f"Q = {many}, B = {long}: {sentence}", paired(closed, plain), 0.0, published=against)
-    ]
+
+    def seven(found: Mapping[tuple[int, int], dict[int, float]]) -> list[Check]:
+        """The checks for one variant of the algorithm; one without rows has a nan."""
+
+        def gain(sentence: str, more: tuple[int, int], less: tuple[int, int]) -> Check:
+            effect = points(PUBLISHED_QUOTAS[more], PUBLISHED_QUOTAS[less])
+            gained = paired(found[more], found[less], confidence=confidence)
+            return above(f"{sentence}, percentage points", gained, 0.0, published=effect)
+
+        return [
+            above(
+                f"Q = {many}, B = {long}: accuracy with Algorithm 1 minus that of plain nucleus "
+                "sampling, percentage points",
+                paired(found[many, long], plain, confidence=confidence),
+                0.0,
+                published=points(most, PUBLISHED_STRIDES[0]),
+            ),
+            *(
+                gain(
+                    f"Q = {q}: accuracy with B = {long} minus with B = {short}",
+                    (q, long),
+                    (q, short),
+                )
+                for q in QUOTAS
+            ),
+            *(
+                gain(f"B = {b}: accuracy with Q = {many} minus with Q = {few}", (many, b), (few, b))
+                for b in QUOTA_STRIDES
+            ),
+        ]
+
+    text = {at: _quota(every, *at, prefix=False) for at in found}
     return decide(
-        above(
-            f"Q = {many}, B = {long}: {sentence}",
-            paired(found[many, long], plain, confidence=confidence),
-            0.0,
-            published=against,
-        ),
-        *(
-            gain(f"Q = {q}: accuracy with B = {long} minus with B = {short}", (q, long), (q, short))
-            for q in QUOTAS
-        ),
-        *(
-            gain(f"B = {b}: accuracy with Q = {many} minus with Q = {few}", (many, b), (few, b))
-            for b in QUOTA_STRIDES
-        ),
+        *seven(found),
         shown(
             f"Q = {many}, B = {long}: accuracy, %",
             scaled(over_networks(found[many, long]), 100.0),
@@ -145,7 +156,7 @@ def judge_quotas(rows: Rows[Row]) -> Verdict:
         ),
         needs=[networks(found[many, long]), networks(plain, "networks without a verifier")],
         measured={f"Q{q}": [level(found[q, b]) for b in QUOTA_STRIDES] for q in QUOTAS},
-        printed=printed if closed else (),
+        printed=seven(text) if any(text.values()) else (),
     )
 
 
@@ -218,6 +229,50 @@ def judge_necessary(rows: Rows[Row]) -> Verdict:
     )
 
 
+def _backtracks(rows: Iterable[Refused], quota: int, stride: int) -> Estimate:
+    """Backtracks for a hundred prefixes, mean over networks."""
+    here = [r for r in rows if (r.quota, r.stride) == (quota, stride)]
+    values = by_network((r.seed, 100 * r.backtracks / r.prefixes) for r in here)
+    return over_networks(values)
+
+
+def judge_backtracks(rows: Rows[Row]) -> Verdict:
+    """Table 3.4: with a quota of 1 nearly every prefix is backtracked from.
+
+    With larger quotas the counts depend on whether redone tokens are verified. The rows are of
+    those that are not, and the published counts of those that are, so they stand beside.
+    """
+    found = rows.of(Refused)
+    if not found:
+        return decide(needs=[networks([])])
+    published = {at: 100 * n / PUBLISHED_PREFIXES for at, n in PUBLISHED_BACKTRACKS.items()}
+    few = QUOTAS[0]
+    return decide(
+        *(
+            above(
+                f"Q = {few}, B = {b}: prefixes at which Algorithm 1 backtracks, %",
+                _backtracks(found, few, b),
+                NEARLY_ALL,
+                published=published[few, b],
+            )
+            for b in QUOTA_STRIDES
+        ),
+        *(
+            shown(
+                f"Q = {q}, B = {b}: backtracks for 100 prefixes, if redone tokens are not verified",
+                _backtracks(found, q, b),
+                published=published[q, b],
+            )
+            for q in QUOTAS[1:]
+            for b in QUOTA_STRIDES
+        ),
+        needs=[networks(r.seed for r in found)],
+        measured={
+            f"Q{q}": [_backtracks(found, q, b).value / 100 for b in QUOTA_STRIDES] for q in QUOTAS
+        },
+    )
+
+
 # The published numbers as rows.
 _PLAIN = [
     Stride(0, "nucleus", 0, PUBLISHED_STRIDES[0], 441, 1),
@@ -250,8 +305,14 @@ _REFUSED = {
 }
 
 
+_COUNTED = {
+    at: replace(row, prefixes=PUBLISHED_PREFIXES, backtracks=PUBLISHED_BACKTRACKS[at])
+    for at, row in _REFUSED.items()
+}
+
+
 def _refused(changed: Refused | None = None) -> list[Row]:
-    """Table 3.4, with one row in place of the one of its setting."""
+    """Table 3.4, with one row instead of the one of its setting."""
     rows = dict(_REFUSED)
     if changed is not None:
         rows[changed.quota, changed.stride] = changed
@@ -311,5 +372,17 @@ CLAIMS = [
             _mixed(better=4),
         ],
         held_by=_refused(),
+    ),
+    Claim(
+        "li.tab-3.4-backtracks",
+        judge_backtracks,
+        refuted_by=[
+            *(
+                on_networks(*(_COUNTED | {(1, b): replace(_COUNTED[1, b], backtracks=82)}).values())
+                for b in QUOTA_STRIDES
+            ),
+            on_networks(*(replace(r, backtracks=20) for r in _COUNTED.values())),  # hardly ever
+        ],
+        held_by=on_networks(*_COUNTED.values()),
     ),
 ]

@@ -34,6 +34,7 @@ from triptych.studies.generation.dyck_backtracking.comparisons import (
     ratio,
 )
 from triptych.studies.generation.dyck_backtracking.published import (
+    NEARLY_ALL,
     PUBLISHED_DISTINCT,
     PUBLISHED_ERRORS,
     PUBLISHED_GUIDED_DISTINCT,
@@ -51,7 +52,6 @@ from triptych.studies.generation.dyck_backtracking.rows import (
 )
 
 ERRORS_OF = 10_000  # prompts that published errors are counted in
-NEARLY_ALL = 95.0  # %
 SIMILAR = 0.2  # of the ratio: the published one alone is known to ± 0.16
 NORMAL_95 = 1.96
 

@@ -52,6 +52,7 @@ PUBLISHED_BACKTRACKS = {
     (4, 6): 489,
 }
 PUBLISHED_PREFIXES = 164
+NEARLY_ALL = 95.0  # %: what judges take "nearly all" to mean
 
 
 def points(more: float, less: float) -> float:
