@@ -49,7 +49,7 @@ def test_differences_and_quotients_by_hand():
 def test_two_networks_or_a_missing_algorithm_decide_nothing():
     verdict = judge_trade_off(Rows(rows_of(networks=2)))
     assert verdict.outcome is Status.UNDECIDED
-    assert verdict.missing == ("trained networks: 2 of 3",)
+    assert verdict.missing == ("trained networks: 2 of 8",)
     some = [row for row in rows_of() if isinstance(row, Sampled) and row.algorithm != "rejection"]
     verdict = judge_trade_off(Rows(some))
     assert verdict.outcome is Status.UNDECIDED

@@ -294,7 +294,13 @@ STUDY = Study(
             prompts=8,
             samples=100,
         ),
-        Scale.PAPER: VgbDyck(seeds=4, first_seed=132),  # the latest of dyck_backtracking
+        Scale.PAPER: VgbDyck(
+            seeds=8,
+            first_seed=132,  # networks of dyck_backtracking
+            value_prefixes=10_000,
+            prompts=12,
+            samples=100,
+        ),
     },
     units=units,
     run=run,
