@@ -1,4 +1,6 @@
-"""What the tables and the figure of real text claim, as checks on encoders [li, Tables 2.3 to 2.5].
+"""What Tables 2.3 and 2.4 and Figure 2.3 claim, as checks on encoders [li, 2.1.2.2, 2.1.5.4].
+
+Table 2.5 is in `often_together`, where common words count.
 
 Encoders decide. A causal model and the stand-in are shown beside them: the source has neither. A
 number is that of the model and threshold where the claim is weakest. Its interval goes from the
@@ -19,7 +21,6 @@ from triptych.studies.api.decide import (
     Verdict,
     above,
     at_least,
-    below,
     decide,
     none,
     shown,
@@ -221,29 +222,6 @@ def several_topics(rows: Rows[Row]) -> Verdict:
     return decide(*checks, *_random(rows, several=True), needs=enough(rows))
 
 
-def often_together(rows: Rows[Row]) -> Verdict:
-    """Table 2.5: less attention and larger cosines than the pairs that occur together most."""
-    encoders = [row for row in rows.of(TopPairs) if row.family == "encoder"]
-    if not encoders:
-        return decide(needs=enough(rows, TopPairs))
-    attended = [
-        Found(r.model, r.threshold, r.seed, r.attention_ratio, r.attention_low, r.attention_high)
-        for r in encoders
-    ]
-    alike = [
-        Found(r.model, r.threshold, r.seed, r.cosine_ratio, r.cosine_low, r.cosine_high)
-        for r in encoders
-    ]
-    where = "same topic over often together, the"
-    return decide(
-        below(f"attention, {where} highest", highest(attended), 1.0, published=ATTENTION_TOGETHER),
-        above(f"embedding cosine, {where} lowest", lowest(alike), 1.0, published=COSINE_TOGETHER),
-        shown(f"attention, {where} lowest", lowest(attended)),
-        shown(f"embedding cosine, {where} highest", highest(alike)),
-        needs=enough(rows, TopPairs),
-    )
-
-
 def map_of_words(rows: Rows[Row]) -> Verdict:
     """Figure 2.3: every word is nearer to its group than to the others."""
     maps = [
@@ -334,14 +312,6 @@ def _rows() -> list[Row]:
                 for several in (False, True):
                     same = {"threshold": threshold, "several": several}
                     found += _ratio_rows(about, same)
-                found.append(
-                    TopPairs(
-                        **about, threshold=threshold, pairs=105, examples=("a b",),
-                        attention_topic=0.0066, attention_pairs=0.0075, attention_ratio=0.88,
-                        attention_low=0.85, attention_high=0.91, cosine_topic=0.46,
-                        cosine_pairs=0.32, cosine_ratio=1.44, cosine_low=1.38, cosine_high=1.5,
-                    )
-                )  # fmt: skip
         words = sum(GROUPS, ())
         of = [i // 3 for i in range(9)]
         near = [[1.0 if i == j else 0.5 if of[i] == of[j] else 0.1 + 0.001 * i for j in range(9)]
@@ -419,11 +389,6 @@ ONE_TOPIC_REFUTED = [
     _with(EmbeddingRatio, _BELOW, weights="trained", model="second", threshold=0.001),
 ]
 SEVERAL_REFUTED = _ratios_refuted(several=True)
-TOGETHER_REFUTED = [
-    _with(TopPairs, {"attention_ratio": 1.0, "attention_low": 0.98, "attention_high": 1.02}),
-    _with(TopPairs, {"cosine_ratio": 1.0, "cosine_low": 0.95, "cosine_high": 1.05}),
-    _with(TopPairs, {"cosine_ratio": 0.8, "cosine_low": 0.7, "cosine_high": 0.9}, model="first"),
-]
 _FLAT = tuple(tuple(1.0 if i == j else 0.3 + 0.001 * i for j in range(9)) for i in range(9))
 _ONE_WRONG = tuple(
     tuple(

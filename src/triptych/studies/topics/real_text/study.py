@@ -224,7 +224,6 @@ STUDY = Study(
     claims=[
         Claim("li.tab-2.3", judge.one_topic, judge.ONE_TOPIC_REFUTED, held_by=judge.HELD),
         Claim("li.tab-2.4", judge.several_topics, judge.SEVERAL_REFUTED, held_by=judge.HELD),
-        Claim("li.tab-2.5", judge.often_together, judge.TOGETHER_REFUTED, held_by=judge.HELD),
         Claim("li.fig-2.3", judge.map_of_words, judge.MAP_REFUTED, held_by=judge.HELD),
     ],
     figures=[
