@@ -11,6 +11,7 @@ of [li, 2.2.4.2]; nothing is trained again.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -19,9 +20,10 @@ from torch import Tensor
 from triptych.core.estimates import Estimate, mean, proportion
 from triptych.core.randomness import TorchRng
 from triptych.models.transformer import Shape, Transformer
-from triptych.studies.api.decide import Check, Verdict, at_least, below, decide, shown
+from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, shown
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
+from triptych.studies.api.summaries import scaled
 from triptych.studies.brackets.shared.networks import DATA_SEED, Language
 from triptych.studies.brackets.shared.pictures import WORD, picture
 from triptych.studies.brackets.shared.spread import Matrix
@@ -199,6 +201,7 @@ WANTED = {1: 0.90, 4: 0.96}  # accuracy of the published networks
 ENOUGH = 10
 UNCHANGED = 0.02  # of the accuracy
 LOOKS = 1.5  # a layer looks meaningful: so much more weight on some kind of bracket than uniform
+SOMETIMES = 0.05  # the source says "sometimes": more than one network in twenty
 
 
 def good(rows: Rows[Copying], layers: int) -> list[Copying]:
@@ -209,42 +212,53 @@ def looks_meaningful(row: Copying) -> bool:
     return looks(row) > LOOKS
 
 
-def judge_copying(rows: Rows[Copying]) -> Verdict:
-    """Networks with attention that looks meaningful copy as well with uniform attention."""
-    checks: list[Check] = []
-    needs = []
-    for layers in WANTED:
-        every = good(rows, layers)
-        found = [row for row in every if looks_meaningful(row)]
-        label = f"{layers} layer" + "s" * (layers > 1)
-        needs.append(at_least(f"{label}: networks as accurate as published", len(every), ENOUGH))
-        needs.append(at_least(f"{label}: with attention that looks meaningful", len(found), 1))
-        if found:
-            checks.append(
-                below(
-                    f"{label}: accuracy that is lost with uniform attention",
-                    lost([row.accuracy - row.uniform for row in found]),
-                    UNCHANGED,
-                )
-            )
-            checks.append(
-                shown(
-                    f"{label}: accuracy that is lost with the patterns of another string",
-                    lost([row.accuracy - row.swapped for row in found]),
-                )
-            )
-            unhurt = sum(row.accuracy - row.uniform < UNCHANGED for row in found)
-            checks.append(
-                shown(
-                    f"{label}: share of these that lose less than {UNCHANGED:g}",
-                    proportion(unhurt, len(found)),
-                )
-            )
-        if every:
-            share = proportion(len(found), len(every))
-            checks.append(shown(f"{label}: share with attention that looks meaningful", share))
-            most = [max(row.accuracy - one for one in row.one_uniform) for row in every]
-            checks.append(shown(f"{label}: most that one layer's pattern is worth", mean(most)))
+def misleading(row: Copying) -> bool:
+    """The attention looks meaningful, and the network copies as well with uniform attention."""
+    return looks_meaningful(row) and row.accuracy - row.uniform < UNCHANGED
+
+
+def judge_four_layers(rows: Rows[Copying]) -> Verdict:
+    """Figure 2.19: such networks of four layers exist, and are more than a rare exception."""
+    return judge_misleading(rows, 4)
+
+
+def judge_misleading(rows: Rows[Copying], layers: int) -> Verdict:
+    """Networks exist whose attention looks meaningful and is not needed.
+
+    The source says "sometimes" and shows single networks, so that a lower bound of their share is
+    judged, and not the mean over all networks.
+    """
+    every = good(rows, layers)
+    needs = [at_least("networks as accurate as published", len(every), ENOUGH)]
+    if not every:
+        return decide(needs=needs)
+    found = [row for row in every if looks_meaningful(row)]
+    checks: list[Check] = [
+        above(
+            "share of networks whose attention looks meaningful and is not needed",
+            proportion(sum(map(misleading, every)), len(every)),
+            SOMETIMES,
+        ),
+        shown(
+            "share of networks whose attention looks meaningful",
+            proportion(len(found), len(every)),
+        ),
+        shown(
+            "largest weight on a kind of bracket, uniform attention 1, mean of all networks",
+            lost([looks(row) for row in every]),
+        ),
+    ]
+    if found:
+        checks += [
+            shown(
+                "accuracy lost with uniform attention, mean of those that look meaningful, points",
+                scaled(lost([row.accuracy - row.uniform for row in found]), 100.0),
+            ),
+            shown(
+                "accuracy lost with the patterns of another string, mean of the same, points",
+                scaled(lost([row.accuracy - row.swapped for row in found]), 100.0),
+            ),
+        ]
     return decide(*checks, needs=needs)
 
 
@@ -304,7 +318,7 @@ def copying_figure(rows: Rows[Copying]) -> Figure:
     )
 
 
-_ROW = Copying(
+ROW = Copying(
     seed=0,
     layers=1,
     steps=60,
@@ -318,8 +332,8 @@ _ROW = Copying(
     one_kind=(2.0,),
     pictures=(((1.0,),),),
 )
-_FOUR = replace(
-    _ROW,
+FOUR = replace(
+    ROW,
     layers=4,
     one_uniform=(0.99,) * 4,
     closing=(2.0,) * 4,
@@ -329,14 +343,15 @@ _FOUR = replace(
 )
 
 
-def _many(row: Copying, *, uniform: float = 0.99) -> list[Copying]:
-    return [replace(row, seed=i, uniform=uniform - 0.0001 * i) for i in range(12)]
+def many(row: Copying, **fields: Any) -> list[Copying]:
+    """So many networks that a share of 0 is below one in twenty: its interval ends at 0.037."""
+    return [replace(row, seed=i, **fields) for i in range(100)]
 
 
-HELD = [*_many(_ROW), *_many(_FOUR)]
+HELD = many(FOUR)
 REFUTED = [
-    [*_many(_ROW, uniform=0.5), *_many(_FOUR)],
-    [*_many(_ROW), *_many(_FOUR, uniform=0.5)],
+    many(FOUR, uniform=0.5),
+    many(FOUR, closing=(1.0,) * 4, one_kind=(1.0,) * 4),
 ]
 
 STUDY = Study(
@@ -352,6 +367,6 @@ STUDY = Study(
     units=units,
     run=run,
     rows=(Copying,),
-    claims=[Claim("li.fig-2.19", judge_copying, REFUTED, HELD)],
+    claims=[Claim("li.fig-2.19", judge_four_layers, REFUTED, HELD)],
     figures=[copying_figure],
 )

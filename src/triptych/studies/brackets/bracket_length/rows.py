@@ -33,7 +33,9 @@ class TrainBalance(Unit):
 class Balanced:
     """One trained network.
 
-    violation               mean of ‖S‖ / P over pairs and queries [li, 2.2.3.3]
+    violation               mean of ‖S‖ / P over pairs and queries, as printed [li, 2.2.3.3]
+    violation_programmed    the worst pair of each query, as in the authors' code; None in rows of
+                            the first revision
     best, sure              accuracy in distribution, by the largest probability and by the authors'
                             rule, which asks for 0.8 of the closing mass
     long_best, long_sure    of the brackets number 400 to 500 of prefixes
@@ -52,3 +54,4 @@ class Balanced:
     sure: float
     long_best: float
     long_sure: float
+    violation_programmed: float | None = None

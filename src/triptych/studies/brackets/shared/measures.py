@@ -7,12 +7,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.table import all_sequences
 from triptych.models.constructions.brackets import Encoding
 from triptych.models.language_models import CausalLM
 from triptych.models.layers import Block
 from triptych.models.transformer import AttentionChoice
 from triptych.studies.brackets.shared.networks import Language, minimal_layer
-from triptych.theory.brackets.balance import Attention
+from triptych.theory.brackets.balance import Attention, pair_effects, prefix_effect
 from triptych.theory.brackets.patterns import partners
 
 SURE = 0.8  # the authors' rule: so much of the closing mass is on the right bracket
@@ -92,6 +93,24 @@ def attention_of(model: CausalLM, language: Language, encoding: Encoding) -> Att
         (layer.scale * layer.key(e) @ layer.query(e).T).double().cpu(),
         (values - values.mean(-1, keepdim=True)).cpu(),
     )
+
+
+def programmed_violation(attention: Attention) -> float:
+    """The mean over queries (j, d), d = 2 … D, of max ‖S[i, d', j, d]‖ / min ‖Q(j, d, t)‖.
+
+    The authors' code: the worst pair (i, d') and the least prefix t, where the formula has the mean
+    over pairs and the least prefix but one, which ends in another bracket [li, 2.2.3.3, (2.53)].
+    Worked value: with uniform attention and W_V = 1 in one dimension, values 3 and -1 of all
+    brackets and 1 of the start token, S is 2 and Q is 1 + 3 + 2 for d = 2: the violation is 1/3.
+    """
+    sizes = pair_effects(attention).norm(dim=-1).amax((0, 1))  # of the query (j, d)
+    found = []
+    for kind in range(attention.types):
+        for level in range(2, attention.max_depth + 1):
+            stacks = all_sequences(attention.types, level - 1)
+            least = prefix_effect(attention, kind, level, stacks).norm(dim=1).min()
+            found.append(float(sizes[kind, level - 1] / least))
+    return sum(found) / len(found)
 
 
 class StackReadings(NamedTuple):
