@@ -15,7 +15,7 @@ from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.vocabulary import Vocabulary
 from triptych.studies.api.study import Rows, Scale
 from triptych.studies.refinement.real_translation import judge, made_rows, study
-from triptych.studies.refinement.shared import data
+from triptych.studies.refinement.shared import data, judging
 from triptych.studies.refinement.shared.attention import MEASURES, measure_attention
 from triptych.studies.refinement.shared.pipeline import Pipeline, Plan
 from triptych.studies.refinement.shared.rows import Compared, Scored, Trained
@@ -111,10 +111,10 @@ def compared(difference: float, half: float) -> Compared:
 
 def test_the_chance_of_the_sentences_is_in_the_interval() -> None:
     """-1 and -3, each ± 0.5: Student's 12.7062 · √2 / √2 and the bootstrap's 0.5."""
-    found = judge.over_sentences([compared(-1.0, 0.5), compared(-3.0, 0.5)])
+    found = judging.over_sentences([compared(-1.0, 0.5), compared(-3.0, 0.5)])
     assert found.value == -2.0
     assert found.high == pytest.approx(-2 + np.hypot(12.7062, 0.5), abs=1e-3)
-    many = judge.over_sentences([compared(-2.0, 0.5)] * 50)  # more runs on the same sentences
+    many = judging.over_sentences([compared(-2.0, 0.5)] * 50)  # more runs on the same sentences
     assert many.half_width == pytest.approx(0.5)
 
 
@@ -124,10 +124,12 @@ def test_rates_of_repeated_words_by_hand() -> None:
         scored("padir", "T=4", repeats=30, words=1000),
         scored("student", "beam 5", repeats=10, words=500),
     ]
-    found = judge._times(rows, "T=4", "en-de")
+    assert judging.rate(rows) == pytest.approx(1000 * 40 / 1500)
+    own, other = (judging.by_system(rows, name) for name in ("padir T=4", "student beam 5"))
+    found = judging.times_as_many(own, other)
     assert found.value == pytest.approx(1.5)
     assert found.low < 1.5 < found.high
-    assert np.isnan(judge._times(rows, "T=4", "de-en").value)
+    assert np.isnan(judging.times_as_many(own, []).value)
 
 
 def test_a_weak_baseline_decides_nothing() -> None:
@@ -147,25 +149,25 @@ def test_a_weak_baseline_decides_nothing() -> None:
 def test_ablations_of_unequal_length_decide_nothing() -> None:
     longer = [
         dataclasses.replace(row, steps=1100)
-        if isinstance(row, Trained) and row.model == "ablation one_stage"
+        if isinstance(row, Trained) and row.model == "ablation no_positions"
         else row
         for row in made_rows.ABLATION_HELD
     ]
     assert judge.ablations(Rows(made_rows.ABLATION_HELD)).outcome.value == "holds"
     verdict = judge.ablations(Rows(longer))
     assert verdict.outcome.value == "undecided"
-    assert "steps: 4 of 24" in verdict.missing[0]
+    assert "steps: 4 of 20" in verdict.missing[0]
 
 
 def test_every_ablation_needs_its_steps() -> None:
     short = [
         dataclasses.replace(row, steps=990)
-        if isinstance(row, Trained) and row.model == "ablation one_stage"
+        if isinstance(row, Trained) and row.model == "ablation no_positions"
         else row
         for row in made_rows.ABLATION_HELD
     ]
     assert judge.ablations(Rows(short)).missing == (
-        "steps of training of ablation, the fewest: 990 of 1000",
+        "training steps of a shorter run, the fewest: 990 of 1000",
     )
 
 

@@ -6,17 +6,14 @@ from triptych.studies.refinement.real_translation.judge import (
     ABLATED,
     ABLATION_STEPS,
     CHANGES,
-    DECIDES,
-    STEPS,
-    TIMED,
+    WMT,
 )
+from triptych.studies.refinement.shared.judging import DECIDES, STEPS
 from triptych.studies.refinement.shared.rows import (
     Attended,
     Compared,
     Row,
     Scored,
-    SpedUp,
-    Timed,
     Trained,
 )
 from triptych.studies.refinement.shared.scoring import AUTOREGRESSIVE
@@ -97,61 +94,42 @@ TRANSLATIONS_HELD = _against_beam(-0.5, -0.4)
 TRANSLATIONS_REFUTED = [_against_beam(-4.0, -0.4), _against_beam(-0.5, -4.0)]
 
 
-def _speeds(median: float, p99: float) -> list[Row]:
-    found: list[Row] = []
-    for run in (_RUNS[0], _RUNS[2]):
-        for at, ratio in (("median", median), ("p99", p99)):
-            found.append(
-                SpedUp(
-                    **run,
-                    device="a GPU",
-                    first="padir T=4",
-                    second=AUTOREGRESSIVE,
-                    at=at,
-                    ratio=ratio,
-                    low=0.9 * ratio,
-                    high=1.1 * ratio,
-                )
-            )
-        found.append(
-            Timed(
-                **run,
-                device="a GPU",
-                model="padir",
-                how="T=4",
-                sentences=TIMED,
-                median=0.02,
-                p99=0.03,
-                passes=4.0,
-            )
+def _on_news(difference: float) -> list[Row]:
+    """All six directions of the published tables."""
+    return [
+        Compared(
+            data=data,
+            direction=direction,
+            seed=0,
+            first="padir T=4",
+            second=AUTOREGRESSIVE,
+            on="test",
+            difference=difference,
+            low=difference - 0.3,
+            high=difference + 0.3,
         )
-    return found
-
-
-SPEED_HELD = _speeds(3.0, 7.0)
-SPEED_REFUTED = [_speeds(1.0, 7.0), _speeds(3.0, 2.0)]
-
-
-def _counted(refinement: int, beam: int, *, elsewhere: int | None = None) -> list[Row]:
-    """Repeats of both systems; of refinement from German others, if given."""
-    systems = (("padir", "T=4", refinement), ("student", "beam 5", beam))
-    return _trained("padir", STEPS) + [
-        _scored(
-            run,
-            model,
-            how,
-            DECIDES,
-            repeats=elsewhere
-            if elsewhere is not None and (model, run["direction"]) == ("padir", "de-en")
-            else repeats,
-        )
-        for run in _RUNS
-        for model, how, repeats in systems
+        for data, directions in WMT.items()
+        for direction in directions
     ]
 
 
-STUTTER_HELD = _counted(40, 4)
-STUTTER_REFUTED = [_counted(20, 20), _counted(2, 20), _counted(40, 4, elsewhere=1)]
+TABLES_HELD = _on_news(-0.8)
+TABLES_REFUTED = [_on_news(-5.0)]
+
+
+def _after_one_pass(share: float) -> list[Row]:
+    return [
+        *_trained("padir", STEPS),
+        *(_scored(run, "student", "beam 5", DECIDES, bleu=30.0) for run in _RUNS),
+        *(
+            _scored(run, "padir", "T=1", DECIDES, bleu=30.0 * share + 0.1 * number)
+            for number, run in enumerate(_RUNS)
+        ),
+    ]
+
+
+ONE_PASS_HELD = _after_one_pass(0.85)
+ONE_PASS_REFUTED = [_after_one_pass(0.4)]
 
 
 def _attending(**ratios: float) -> list[Row]:

@@ -307,12 +307,17 @@ STUDY = Study(
             made_rows.TRANSLATIONS_REFUTED,
             held_by=made_rows.TRANSLATIONS_HELD,
         ),
-        Claim("li.padir-speed", judge.speed, made_rows.SPEED_REFUTED, held_by=made_rows.SPEED_HELD),
         Claim(
-            "li.padir-stutter",
-            judge.stutter,
-            made_rows.STUTTER_REFUTED,
-            held_by=made_rows.STUTTER_HELD,
+            "li.wmt-tables",
+            judge.published_tables,
+            made_rows.TABLES_REFUTED,
+            held_by=made_rows.TABLES_HELD,
+        ),
+        Claim(
+            "li.padir-one-pass",
+            judge.one_pass,
+            made_rows.ONE_PASS_REFUTED,
+            held_by=made_rows.ONE_PASS_HELD,
         ),
         Claim(
             "li.tab-4.4",

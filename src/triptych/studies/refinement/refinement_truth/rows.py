@@ -17,10 +17,8 @@ VARIANTS = {
     "one stage": "one stage of training",
     "half right": "50 % right tokens",
     "distilled": "trained on a teacher's choice",
-    "no positional attention": "without positional attention",
-    "shared vocabulary": "without a vocabulary of its own",
 }
-"""Networks that are compared with the base. Those of the last two are not made by this study."""
+"""Networks: the base, and those that are compared with it."""
 
 
 def translations(world: str, agreement: float) -> Translations:

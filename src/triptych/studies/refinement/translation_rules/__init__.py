@@ -1,0 +1,1 @@
+"""What the rule for repeated tokens changes in real translations."""
