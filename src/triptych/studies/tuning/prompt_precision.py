@@ -288,7 +288,11 @@ STUDY = Study(
         ),
         Scale.LAPTOP: PromptPrecision(seeds=3, learning_rates=LAPTOP_RATES, **vars(LAPTOP)),
         Scale.PAPER: PromptPrecision(
-            seeds=4, learning_rates=(1e-4,), short_steps=200, **vars(PAPER)
+            seeds=6,
+            hidden=(25,),
+            learning_rates=(1e-4,),
+            short_steps=200,
+            **vars(replace(PAPER, tuning_steps=1000)),
         ),
     },
     units=units,
