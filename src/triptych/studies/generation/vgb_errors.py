@@ -208,7 +208,7 @@ def judge_errors(rows: Rows[Distances]) -> Verdict:
         confidence = 1 - 0.05 / (3 * len(errors))
         checks.append(
             above(
-                f"{error}: tokenwise rejection, distance gained with each token",
+                f"{error}: total variation that each token adds to tokenwise rejection",
                 mean(list(token.values()), confidence=confidence),
                 EXACT,
             )
@@ -220,15 +220,23 @@ def judge_errors(rows: Rows[Distances]) -> Verdict:
         for name, read in outputs.items():
             walk = slopes(chosen, read)
             left = [walk[seed] - LITTLE * token[seed] for seed in token]
-            said = f"{error}: {name}, the same minus a tenth of tokenwise rejection's"
+            said = (
+                f"{error}: total variation that each token adds to {name}, minus a tenth of what "
+                "it adds to tokenwise rejection"
+            )
             checks.append(below(said, mean(left, confidence=confidence), 0.0))
         first = slopes(chosen, lambda row: row.walk_first)
-        checks.append(shown(f"{error}: VGB, first leaf reached", _mean(first)))
+        checks.append(
+            shown(
+                f"{error}: total variation that each token adds to the first leaf that VGB reaches",
+                _mean(first),
+            )
+        )
     longest = max((row.height for row in mine), default=0)
     last = [row for row in mine if row.height == longest]
     return decide(
         exactly(
-            "VGB's stationary law on the leaves, distance to the target",
+            "total variation of VGB's stationary law on the leaves to the target, largest",
             largest([row.walk_stationary for row in mine]),
         ),
         *checks,

@@ -173,16 +173,33 @@ def judge_stationary(rows: Rows[Walked]) -> Verdict:
         if not row.leaf_mass >= walks.leaf_mass_bound(row.height, row.epsilon) * (1 - 1e-9)
     ]
     least = (
-        [shown("leaf mass times H", min(r.leaf_mass * r.height for r in walked))] if walked else []
+        [
+            shown(
+                "smallest share of the time spent on leaves, times H",
+                min(r.leaf_mass * r.height for r in walked),
+            )
+        ]
+        if walked
+        else []
     )
     return decide(
-        exactly("π P = π, largest error", largest([r.invariance_error for r in walked])),
-        exactly("detailed balance, largest error", largest([r.balance_error for r in walked])),
         exactly(
-            "law of the leaves against the target, largest error",
+            "one step leaves the stationary law as it is (π P = π), largest error",
+            largest([r.invariance_error for r in walked]),
+        ),
+        exactly(
+            "the walk is reversible (detailed balance), largest error",
+            largest([r.balance_error for r in walked]),
+        ),
+        exactly(
+            "stationary law on the leaves minus the target, largest error",
             largest([row.leaf_law_error for row in walked]),
         ),
-        none("walks with less mass on the leaves than promised", len(short), of=len(walked)),
+        none(
+            "trees on whose leaves the walk spends less of its time than promised",
+            len(short),
+            of=len(walked),
+        ),
         *least,
         needs=[
             at_least("height of the trees", _highest(walked), LEAST_HEIGHT),
@@ -241,14 +258,14 @@ def judge_mixing(rows: Rows[Walked]) -> Verdict:
     for epsilon in epsilons:
         chosen = [row for row in walked if row.epsilon == epsilon]
         for name, time in times.items():
-            said = f"exponent of the {name} in H, ε = {epsilon:g}"
+            said = f"ε = {epsilon:g}: power of the height H with which the {name} grows"
             found.append((said, exponents(chosen, time)))
     fitted = [(said, slopes) for said, slopes in found if slopes]
     return decide(
-        none("relaxation times above the proved bound", len(over), of=len(walked)),
+        none("walks whose relaxation time is above the proved bound", len(over), of=len(walked)),
         *[
             exactly(
-                f"relaxation time over that of exact values, ε = {epsilon:g}",
+                f"ε = {epsilon:g}: relaxation time divided by that of exact values",
                 factor,
                 below=(1 + epsilon) ** 2 * (1 + 1e-6),
             )

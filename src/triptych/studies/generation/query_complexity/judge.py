@@ -53,7 +53,11 @@ def judge_hidden(rows: Rows[Row]) -> Verdict:
             of=len(tasks),
         ),
         *[
-            shown("fewest questions on the oracle of the proof, over 2^(D-1)", share, published=1.0)
+            shown(
+                "fewest questions to the oracle of the proof, divided by 2^(D-1)",
+                share,
+                published=1.0,
+            )
             for share in printed[:1]
         ],
         needs=[
@@ -76,7 +80,7 @@ def judge_subset_sum(rows: Rows[Row]) -> Verdict:
     solvable = sum(row.solvable for row in instances)
     return decide(
         none(
-            "instances that are answered although unsolvable, or not although solvable",
+            "instances answered though unsolvable, or not answered though solvable",
             sum(row.answered != row.solvable for row in instances),
             of=len(instances),
         ),
@@ -109,11 +113,11 @@ def judge_calls(rows: Rows[Row]) -> Verdict:
     narrow = [(s, f) for _, estimate, s, f in found if estimate.half_width <= f / 2]
     return decide(
         exactly(
-            "exact expectation over 2^D D and over 2D, minus 1",
+            "expected calls divided by 2^D D (rejection) or 2 D (tokenwise), minus 1, largest",
             largest([abs(ratio - 1) for ratio, *_ in found]),
         ),
         none(
-            "measured means whose interval excludes the formula",
+            "measured mean calls whose 99.99 % interval excludes the formula",
             sum(not agrees(samples, formula) for samples, formula in narrow),
             of=len(narrow),
         ),
@@ -130,9 +134,9 @@ def judge_law(rows: Rows[Row]) -> Verdict:
     laws = rows.of(TokenwiseLaw)
     off = [abs(row.special_probability * 2 ** (row.depth - 1) - 1) for row in laws]
     return decide(
-        exactly("probability of 1…10, relative to 2^-(D-1), largest error", largest(off)),
+        exactly("probability of 1…10 divided by 2^-(D-1), minus 1, largest error", largest(off)),
         none(
-            "lengths at which the law is the restricted one",
+            "lengths D at which tokenwise rejection has the restricted law",
             sum(not row.total_variation > EXACT for row in laws),
             of=len(laws),
         ),
