@@ -289,8 +289,14 @@ def _dependent(unit: DrawDependent) -> Defeat | NoDefeat:
 def judge_conditional(rows: Rows[Row]) -> Verdict:
     laws = rows.of(Conditional)
     return decide(
-        exactly("P[U|V] = P[U|Z] P[Z|V], largest error", largest([r.equation_error for r in laws])),
-        exactly("recovered P[Z|V], largest error", largest([r.recovery_error for r in laws])),
+        exactly(
+            "P[U | V] against P[U | Z] P[Z | V]: largest difference",
+            largest([r.equation_error for r in laws]),
+        ),
+        exactly(
+            "P[Z | V] against what the left inverse recovers: largest difference",
+            largest([r.recovery_error for r in laws]),
+        ),
         needs=[at_least("random laws", len(laws), 1)],
     )
 
@@ -299,8 +305,16 @@ def judge_head(rows: Rows[Row]) -> Verdict:
     models = [row for row in rows.of(Head) if row.conditions_hold]
     inputs = sum(row.inputs - row.too_close_to_call for row in models)
     return decide(
-        none("wrong labels", sum(row.wrong_labels for row in models), of=inputs),
-        exactly("b·G1 = r·μᵀP[H0|x], largest error", largest([r.identity_error for r in models])),
+        none(
+            "inputs that the head of the proof labels wrongly",
+            sum(row.wrong_labels for row in models),
+            of=inputs,
+        ),
+        exactly(
+            "score of the head against a positive multiple of the task μᵀP[H0 | x]: largest "
+            "difference",
+            largest([r.identity_error for r in models]),
+        ),
         needs=[at_least("inputs with a label", inputs, 100)],
     )
 
@@ -331,12 +345,14 @@ def judge_needs_rank(rows: Rows[Row]) -> Verdict:
     spared = len(missed) + sum(not _defeated(row) for row in defeats)
     return decide(
         none(
-            "twin models without two inputs of equal G1 and different labels",
+            "models with two states that emit alike, on which no two inputs have equal G1 and "
+            "different labels",
             sum(not _confused(row) for row in twins),
             of=len(twins),
         ),
         none(
-            "random models with dependent columns without a task that defeats every head",
+            "random models with dependent columns on which a linear head exists for every task "
+            "tried",
             spared,
             of=len(defeats) + len(missed),
         ),

@@ -55,13 +55,19 @@ def _regular(models: Sequence[ModelT]) -> list[ModelT]:
 
 def _statement(models: Sequence[Recovered]) -> list[Check]:
     return [
-        none("wrong labels", sum(row.wrong_labels for row in models), of=_labels(models)),
+        none(
+            "inputs that the head of the proof labels wrongly",
+            sum(row.wrong_labels for row in models),
+            of=_labels(models),
+        ),
         exactly(
-            "attended value = r·μᵀP[M_j*|x], largest error",
+            "value at an attended position against a positive multiple of μᵀP[M_j* | x]: largest "
+            "difference",
             largest([row.value_error for row in models]),
         ),
         exactly(
-            "score where the prompt is impossible",
+            "largest score on inputs that are impossible, with the prompt if there is one; it "
+            "must be 0",
             largest([row.off_support_value for row in models]),
         ),
     ]
@@ -69,10 +75,17 @@ def _statement(models: Sequence[Recovered]) -> list[Check]:
 
 def _steps(models: Sequence[Recovered]) -> list[Check]:
     return [
-        shown("proof: P[M_j*, H_i|x], largest error", largest([row.joint_error for row in models])),
-        shown("proof: P[H_i|x], largest error", largest([row.state_error for row in models])),
         shown(
-            "proof: positions attended otherwise",
+            "step of the proof, recovered law of memory and hidden state: largest difference",
+            largest([row.joint_error for row in models]),
+        ),
+        shown(
+            "step of the proof, recovered law of the hidden state: largest difference",
+            largest([row.state_error for row in models]),
+        ),
+        shown(
+            "step of the proof, positions that are attended and should not be, or the other way "
+            "round",
             _total([row.attention_mismatches for row in models]),
         ),
     ]
@@ -82,7 +95,7 @@ def _offsets(models: Sequence[Prompted]) -> list[Check]:
     """How often the head attends to the prompt itself, with our offset and the printed one."""
     return [
         shown(
-            "inputs on which the prompt is attended",
+            "inputs on which the head attends to the prompt itself",
             _total([row.prompt_attended for row in models]),
         ),
         shown(
@@ -90,7 +103,7 @@ def _offsets(models: Sequence[Prompted]) -> list[Check]:
             _total([row.published_offset_attended for row in models]),
         ),
         shown(
-            "wrong labels with the printed offset -2",
+            "inputs labelled wrongly with the printed offset -2",
             _total([row.published_offset_wrong for row in models]),
         ),
     ]

@@ -14,17 +14,32 @@ def judge_fake_token(rows: Rows[Row]) -> Verdict:
     models = rows.of(FakeToken)
     on, off = sum(row.supported for row in models), sum(row.off_support for row in models)
     return decide(
-        exactly("τ ∝ P[H_i, X̂_-i], largest error", largest([r.state_error for r in models])),
-        exactly("G = W P[H_i | X̂_-i], largest error", largest([r.output_error for r in models])),
-        exactly("G against P[X̂_i | X̂_-i], i > 1", largest([r.token_error for r in models])),
-        exactly("log P[X̂_-i], largest error", largest([r.log_mass_error for r in models])),
         exactly(
-            "off the support, largest entry of G",
+            "messages of the prompted model against the law of the hidden state with the fake "
+            "token: largest difference",
+            largest([r.state_error for r in models]),
+        ),
+        exactly(
+            "answer of the prompted model against W times the posterior of the hidden state: "
+            "largest difference",
+            largest([r.output_error for r in models]),
+        ),
+        exactly(
+            "answer of the prompted model against the law of token i given the others, i > 1: "
+            "largest difference",
+            largest([r.token_error for r in models]),
+        ),
+        exactly(
+            "logarithm of the probability of the other tokens: largest difference",
+            largest([r.log_mass_error for r in models]),
+        ),
+        exactly(
+            "largest entry of the answer where the other tokens are impossible, which must be 0",
             largest([r.value_off_support for r in models]),
             below=0.0,
         ),
         none(
-            "positions that are in the support of one side alone",
+            "positions whose other tokens are possible by one side alone",
             sum(row.support_mismatches for row in models),
             of=on + off,
         ),
@@ -41,12 +56,17 @@ def judge_disentangled(rows: Rows[Row]) -> Verdict:
     on, off = sum(row.supported for row in models), sum(row.off_support for row in models)
     return decide(
         exactly(
-            "P[H2|z̃,x] = r D (P[z̃,H2] ∘ P[H0|x]), largest error",
+            "P[H2 | prompt, x] against the rescaled product of P[prompt, H2] and P[H0 | x]: "
+            "largest difference",
             largest([row.equation_error for row in models]),
         ),
-        none("models with r ≤ 0", sum(scale <= 0 for scale in scales), of=len(scales)),
+        none(
+            "models in which the scalar r is not positive",
+            sum(scale <= 0 for scale in scales),
+            of=len(scales),
+        ),
         exactly(
-            "off the support, largest entry",
+            "largest entry on inputs that the prompt makes impossible, which must be 0",
             largest([r.value_off_support for r in models]),
             below=0.0,
         ),
@@ -63,14 +83,22 @@ def judge_prompted(rows: Rows[Row]) -> Verdict:
     wide = [row for row in models if row.states > row.vocab]
     off = sum(row.off_support for row in models)
     return decide(
-        none("wrong labels", sum(row.wrong_labels for row in models), of=_labels(models)),
         none(
-            "inputs off the support whose score is not 0",
+            "inputs that prompt and head of the proof label wrongly",
+            sum(row.wrong_labels for row in models),
+            of=_labels(models),
+        ),
+        none(
+            "inputs that the prompt makes impossible and whose score is not 0",
             sum(row.off_support_wrong for row in models),
             of=off,
         ),
-        exactly("b·G2 = r·μᵀP[H0|x], largest error", largest([r.identity_error for r in models])),
-        shown("models with |H| > |X|", float(len(wide))),
+        exactly(
+            "score of the head against a positive multiple of the task μᵀP[H0 | x]: largest "
+            "difference",
+            largest([r.identity_error for r in models]),
+        ),
+        shown("models with more hidden states than tokens", float(len(wide))),
         shown(
             "of these, models on which no linear head works without a prompt",
             float(sum(not row.head_alone_works for row in wide)),
