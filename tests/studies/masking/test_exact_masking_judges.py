@@ -55,7 +55,10 @@ def test_infinite_constants_are_no_evidence():
 def test_order_with_all_masks_is_shown_and_not_judged():
     said = verdict("li.thm-4.1.1", changed("li.thm-4.1.1", Step, all_masks_kept=1.1))
     assert said.outcome is Status.HOLDS
-    sentence = "excess with all masks of each sequence, where the theorem says nothing"
+    sentence = (
+        "the same excess if every sequence is seen under all its masks, of which the "
+        "theorem says nothing"
+    )
     assert shown(said)[sentence] == pytest.approx(0.1)
 
 
@@ -87,7 +90,7 @@ def test_badly_conditioned_families_are_left_out_and_counted(claim):
     more = [replace(row, model="grid") for row in held if row.model == "chain 3 0.5"]
     said = verdict(claim, one + more)
     assert said.outcome is Status.HOLDS
-    sentence = "models left out, condition of the information above 1e+06"
+    sentence = "models left out because their information is too ill-conditioned, above 1e+06"
     assert shown(said)[sentence] == 1
     assert sentence not in shown(verdict(claim))
     undecided(claim, changed(claim, kind, condition=math.inf), "0 of 2")
@@ -198,7 +201,7 @@ def test_an_empty_row_can_neither_hold_nor_fail():
     lost = replace(held[0], n=10, below_one=0, largest_below_one=0, held=0, held_largest=0)
     said = verdict("li.thm-4.1.4", [*held, lost])
     assert said.outcome is Status.HOLDS
-    assert shown(said)["settings in which a right side is 1 or more and says nothing"] == 1
+    assert shown(said)["settings in which the bound is 1 or more and says nothing"] == 1
 
 
 def test_only_the_largest_right_side_refutes():
@@ -272,6 +275,6 @@ def test_only_the_largest_size_is_near_its_limit():
     ]
     said = verdict("li.lem-4.1.1", [*held, *small, *far])
     assert said.outcome is Status.HOLDS
-    assert shown(said)["all parameters, smallest n: distance from the normal law"] == 0.3
+    assert shown(said)["all parameters, smallest n: the same distance"] == 0.3
     looking = [replace(r, adaptive=True, distance=0.9) for r in held if isinstance(r, Estimates)]
     assert verdict("li.lem-4.1.1", [*held, *looking]).outcome is Status.HOLDS

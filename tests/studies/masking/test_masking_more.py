@@ -144,7 +144,9 @@ def test_errors_that_fall_hold(coupling):
     assert [check.published for check in deciding(said)] == [1.0] * 3
     assert [check.sentence[:10] for check in deciding(said)] == list(STEPS)
     for k in (1, 2, 3, 4):
-        ratio = shown(said)[f"k = {k}: error over its limit tr Γ / n, at the largest n"]
+        ratio = shown(said)[
+            f"k = {k}: squared error divided by its limit Tr(Γ)/n, at the largest n"
+        ]
         assert ratio.value == pytest.approx(1.0)
 
 
@@ -231,7 +233,7 @@ def test_distance_from_the_limit_is_shown_and_not_judged():
     rows = with_errors(lambda error, i: 1.5 * error)
     said = CLAIMS[WEAK].verdict(rows)
     assert said.outcome is Status.HOLDS
-    ratio = shown(said)["k = 2: error over its limit tr Γ / n, at the largest n"]
+    ratio = shown(said)["k = 2: squared error divided by its limit Tr(Γ)/n, at the largest n"]
     assert ratio.value == pytest.approx(1.5)
 
 

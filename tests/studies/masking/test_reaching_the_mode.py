@@ -296,7 +296,12 @@ def test_modes_hold_except_for_an_equality(gather):
     verdict = judge_modes(Rows(found))
     assert verdict.outcome is Status.HOLDS
     assert verdict.exceptions == ("|C| = 2 with a clique field of 0",)
-    assert checks(verdict)["log p(y) / p(z) - 2 J_0, smallest"].value == 0.0
+    assert (
+        checks(verdict)[
+            "logarithm of p(state of R_-1) / p(state outside both modes) minus 2 J_0: smallest"
+        ].value
+        == 0.0
+    )
     assert max(row.enumeration_error for row in found if row.enumeration_error is not None) < 1e-12
     # J = 3, clique fields (1, 0): y = (-,-) has log-weight 2 and z = (+,-) has -2.
     assert (found[0].small_over_rest, found[0].twice_margin) == (4.0, 4.0)

@@ -52,7 +52,8 @@ def judge_information(rows: Rows[Row]) -> Verdict:
     laws, looking = _split(every)
     return decide(
         exactly(
-            "Hessian of the loss against covariance of the scores, largest relative difference",
+            "Hessian of the loss at the truth against covariance of its gradient: largest "
+            "relative difference",
             largest([row.information_error for row in laws]),
             below=SAME,
         ),
@@ -60,7 +61,10 @@ def judge_information(rows: Rows[Row]) -> Verdict:
             "the same under masks that look at the sequence (Lemma 4.3.3)",
             [row.information_error for row in looking],
         ),
-        *most_beside("largest gradient at the truth", [row.gradient_error for row in every]),
+        *most_beside(
+            "gradient of the loss at the truth, largest entry",
+            [row.gradient_error for row in every],
+        ),
         needs=[_models(laws)],
     )
 
@@ -93,13 +97,18 @@ def judge_order(rows: Rows[Row]) -> Verdict:
     steps = [row for row in every if row.condition <= CONDITION]
     return decide(
         exactly(
-            "variance that a direction keeps from k to k + 1, largest excess over 1",
+            "share of its variance that a direction keeps from blocks of k to blocks of k + 1: "
+            "largest excess over 1",
             largest([row.most_kept for row in steps]) - 1,
             below=WHITENED,
         ),
-        *most_beside("variance that some direction saves, most", [1 - r.least_kept for r in steps]),
         *most_beside(
-            "excess with all masks of each sequence, where the theorem says nothing",
+            "share of its variance that some direction saves, largest",
+            [1 - r.least_kept for r in steps],
+        ),
+        *most_beside(
+            "the same excess if every sequence is seen under all its masks, of which the theorem "
+            "says nothing",
             [row.all_masks_kept - 1 for row in steps],
         ),
         *_left_out(every),
@@ -110,7 +119,9 @@ def judge_order(rows: Rows[Row]) -> Verdict:
 def _left_out(rows: Sequence[MaskedTraining] | Sequence[Step]) -> list[Check]:
     """Models whose whitened matrices have too few digits left."""
     left = {(row.model, row.seed) for row in rows if not row.condition <= CONDITION}
-    sentence = f"models left out, condition of the information above {CONDITION:g}"
+    sentence = (
+        f"models left out because their information is too ill-conditioned, above {CONDITION:g}"
+    )
     return [shown(sentence, float(len(left)))] if left else []
 
 
@@ -128,7 +139,8 @@ def judge_adaptive_bound(rows: Rows[Row]) -> Verdict:
     return decide(
         *_bound(looking),
         *most_beside(
-            "gap of the kernel (4.26), which keeps the block", [pair.gap for pair in pairs]
+            "spectral gap of the kernel (4.26), which never changes the block",
+            [pair.gap for pair in pairs],
         ),
         needs=[_models(_judged(looking), "models with a finite constant")],
     )
@@ -146,14 +158,18 @@ def _bound(rows: Sequence[MaskedTraining]) -> list[Check]:
     tables = [u for u, row in zip(used, judged, strict=True) if row.model.startswith("table")]
     checks = [
         exactly(
-            "variance over C times that of maximum likelihood, largest excess over 1",
+            "variance of masked training, divided by C times that of maximum likelihood, in the "
+            "worst direction: largest excess over 1",
             largest(used) - 1,
             below=WHITENED,
         ),
         *most_beside("largest Poincaré constant C", [row.poincare for row in judged]),
     ]
     if tables:
-        sentence = "share of the bound that is used, least, where every string is a parameter"
+        sentence = (
+            "where every string has a parameter of its own: share of the bound that is "
+            "reached, smallest"
+        )
         checks.append(shown(sentence, -largest([-value for value in tables])))
     return checks + _left_out(rows)
 
@@ -164,12 +180,14 @@ def judge_dirichlet(rows: Rows[Row]) -> Verdict:
     pairs = [row.pairs for row in looking if row.pairs is not None]
     return decide(
         exactly(
-            "functions of x and K, kernel (4.26): largest relative difference of the two forms",
+            "functions of sequence and block, kernel (4.26): Dirichlet form against its formula, "
+            "largest relative difference",
             largest([pair.form_error for pair in pairs]),
             below=SAME,
         ),
         exactly(
-            "functions of x, chain on sequences: largest relative difference of the two forms",
+            "functions of the sequence alone, chain on sequences: Dirichlet form against its "
+            "formula, largest relative difference",
             largest([row.dirichlet_error for row in looking]),
             below=SAME,
         ),
@@ -195,13 +213,13 @@ def judge_conditioning(rows: Rows[Row]) -> Verdict:
         measured = {"with_block": printed[0].with_block, "without": printed[0].without}
     return decide(
         none(
-            "laws of x and K on two bits with the same conditionals given K and without it",
+            "laws on two bits whose conditionals are the same with the block given and without it",
             int(known and max(gaps) <= DIFFERENT),
             of=int(known),
         ),
         *[
             shown(
-                f"p(x_K | x_-K, K) less p(x_K | x_-K), {row.reading}", row.with_block - row.without
+                f"p(x_K | x_-K, K) minus p(x_K | x_-K), {row.reading}", row.with_block - row.without
             )
             for row in proper
         ],
@@ -217,24 +235,27 @@ def judge_convexity(rows: Rows[Row]) -> Verdict:
     formulas = [row.formula_error for row in ising if row.formula_error is not None]
     return decide(
         exactly(
-            "minus the least eigenvalue of the Hessian, in units of its largest",
+            "how far the smallest eigenvalue of the Hessian is below 0, as a share of the largest",
             largest([-row.least_eigenvalue for row in blind]),
             below=CONVEX,
         ),
         exactly(
-            "loss at the middle of a chord less the chord, largest",
+            "loss midway between two parameters minus the mean of their losses: largest",
             largest([-row.least_chord for row in blind]),
             below=CONVEX,
         ),
         *most_beside(
-            "the first under masks that look at the sequence",
+            "the first number under masks that look at the sequence",
             [-row.least_eigenvalue for row in ising if row.adaptive],
         ),
         *most_beside(
-            "the first in a family that is not log-linear",
+            "the first number in a family that is not log-linear",
             [-row.least_eigenvalue for row in every if not row.ising],
         ),
-        *most_beside("Hessian against a mean of conditional covariances", formulas),
+        *most_beside(
+            "Hessian against a mean of conditional covariances: largest relative difference",
+            formulas,
+        ),
         needs=[_models(blind, "Ising models")],
     )
 

@@ -55,15 +55,18 @@ def judge_finite(rows: Rows[Row]) -> Verdict:
             if not chosen:
                 continue
             found = [_frequency(row, 1 - 0.05 / len(telling)) for row in chosen]
-            sentence = f"{label}, δ = {delta:g}: share of samples in which the bound holds, least"
+            sentence = (
+                f"{label}, δ = {delta:g}: share of samples in which the bound holds, smallest"
+            )
             checks.append(above(sentence, _worst(found, 1 - delta), 1 - delta))
     settings = {reading: _settings(telling, reading) for reading in READINGS}
     return decide(
         *checks,
         *most_beside(
-            "share of the smallest right side that is used, most", [row.closest for row in telling]
+            "distance to the truth, divided by the smallest bound: largest",
+            [row.closest for row in telling],
         ),
-        shown("settings in which a right side is 1 or more and says nothing", float(_empty(every))),
+        shown("settings in which the bound is 1 or more and says nothing", float(_empty(every))),
         needs=[
             at_least(
                 "settings that say something, loss as defined", settings[READINGS[0]], INFORMATIVE
@@ -114,7 +117,9 @@ def judge_tensorised(rows: Rows[Row]) -> Verdict:
     ):
         for reading, label in LABELS.items():
             chosen = [row for row in mine if row.reading == reading]
-            sentence = f"{name}, {label}: KL over the largest C_AT times the loss, excess over 1"
+            sentence = (
+                f"{name}, {label}: KL(p, p_θ) divided by C_AT times the loss, largest excess over 1"
+            )
             checks.append(exactly(sentence, largest([r.over_largest for r in chosen]) - 1))
         attained = sum(row.over_smallest <= 1 + EXACT for row in mine)
         needs += [
@@ -124,7 +129,8 @@ def judge_tensorised(rows: Rows[Row]) -> Verdict:
     return decide(
         *checks,
         *most_beside(
-            "KL over the smallest C_AT times the loss, most", [r.over_smallest for r in every]
+            "the same ratio with a value of C_AT that some law attains: largest",
+            [r.over_smallest for r in every],
         ),
         needs=needs,
     )
@@ -148,8 +154,17 @@ def judge_normal(rows: Rows[Row]) -> Verdict:
     found = [_distance(row, comparisons) for row in chosen]
     checks = []
     for sentence, distances, near in (
-        ("one parameter, n = 10¹²: distance from the normal law", _proved(last), NEAR),
-        ("all parameters, largest n: distance from the normal law", found, NEAR_DRAWN),
+        (
+            "one parameter, n = 10¹² sequences: Kolmogorov distance of the estimate from its "
+            "normal limit",
+            _proved(last),
+            NEAR,
+        ),
+        (
+            "all parameters, largest n: Kolmogorov distance of the estimate from its normal limit",
+            found,
+            NEAR_DRAWN,
+        ),
     ):
         if distances:
             checks.append(below(sentence, _furthest(distances, near), near))
@@ -157,19 +172,19 @@ def judge_normal(rows: Rows[Row]) -> Verdict:
     return decide(
         *checks,
         *most_beside(
-            "one parameter, n = 10⁴: distance from the normal law, at most",
+            "one parameter, n = 10⁴ sequences: the same distance, at most",
             [row.at_most for row in proved if row.n == 10**4 and not row.adaptive],
         ),
         *most_beside(
-            "all parameters, smallest n: distance from the normal law",
+            "all parameters, smallest n: the same distance",
             [row.distance for row in blind if row.n == small and small < size],
         ),
         *most_beside(
-            "all parameters, largest n: mean squared error over that of the limit, most",
+            "all parameters, largest n: mean squared error divided by that of the limit, largest",
             [row.scale for row in chosen if row.scale is not None],
         ),
         *most_beside(
-            "one parameter, n = 10¹², masks that look at the sequence: distance, at most",
+            "one parameter, n = 10¹², masks that look at the sequence: the same distance, at most",
             [row.at_most for row in proved if row.n == PROVED and row.adaptive],
         ),
         needs=[

@@ -55,7 +55,10 @@ def judge(rows: Rows[Row], coupling: float) -> Verdict:
             whole = complete(by_size[n])
             saved = paired_difference(whole[k], whole[k + 1], confidence=confidence)
             found.append(scaled(saved, n / (limit[k] - limit[k + 1])))
-        sentence = f"k = {k} to {k + 1}: error saved, over what tr Γ says, least of all sizes"
+        sentence = (
+            f"k = {k} to {k + 1}: squared error saved, in units of what the limit Tr(Γ)/n "
+            "promises, smallest of all n"
+        )
         checks.append(above(sentence, _worst(found), 0.0, published=EFFECT))
     every = fits(rows, coupling, "one")
     reached = [row for row in every if row.largest_gradient <= MINIMUM]
@@ -100,18 +103,23 @@ def _beside(rows: Rows[Row], coupling: float, sizes: Sequence[int]) -> list[Chec
     """How near the limit is, whether ten data sets are enough, and what all masks leave to gain."""
     by_size, last = errors_by_size(rows, coupling, "one"), sizes[-1]
     checks = [
-        shown(f"k = {k}: error over its limit tr Γ / n, at the largest n", ratio)
+        shown(f"k = {k}: squared error divided by its limit Tr(Γ)/n, at the largest n", ratio)
         for k, ratio in limit_ratios(rows, coupling, last).items()
     ]
     for same, label in ((True, "the same data for every k"), (False, "data of its own for each")):
         found = [in_published_order(by_size[n], same=same) for n in sizes]
         ordered, experiments = (sum(counts) for counts in zip(*found, strict=True))
         share = scaled(proportion(ordered, experiments), 100.0)
-        checks.append(shown(f"ten data sets show the whole order, {label}, %", share))
+        checks.append(
+            shown(f"experiments of ten data sets whose errors fall at every k, {label}, %", share)
+        )
     every = errors_by_size(rows, coupling, "all").get(last)
     if every:
         control = {k: mean(column).value for k, column in complete(every).items()}
-        sentence = "all masks of each sequence: error of k = 1 over that of k = 4"
+        sentence = (
+            "every sequence seen under all its masks: squared error of k = 1 divided by that "
+            "of k = 4"
+        )
         checks.append(shown(sentence, control[1] / control[4]))
     return checks
 

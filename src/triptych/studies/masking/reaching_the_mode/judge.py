@@ -141,7 +141,8 @@ def judge_figure(rows: Rows[Row]) -> Verdict:
     lumped = rows.of(Lumping)
     return decide(
         none(
-            "neighbouring block sizes k < k' at one J of which k' is not faster",
+            "pairs of neighbouring block sizes, at one J, of which the larger is not faster in "
+            "the mean",
             sum(not more.log_mean < less.log_mean for less, more in pairs),
             of=len(pairs),
         ),
@@ -151,26 +152,27 @@ def judge_figure(rows: Rows[Row]) -> Verdict:
             of=len(parts),
         ),
         exactly(
-            "k < N: largest fall of the mean steps as J grows, as a share",
+            "k < N: largest share by which the mean number of steps falls as J grows",
             largest([_fall(values) for values in parts]),
             below=VISIBLE,
         ),
         at_edge(
             "k = N",
             none(
-                "k = N not slower at the largest J than at the smallest",
+                "block size N, if it is not slower at the largest J than at the smallest",
                 sum(not _slower(values) for values in whole),
                 of=len(whole),
             ),
         ),
         none(
-            "cells with k ≥ |C| in which k-Gibbs arrives within 1000 steps in under half the runs",
+            "pairs of J and k ≥ |C| at which k-Gibbs arrives within 1000 steps with a chance "
+            "below one half",
             sum(not math.exp(row.log_reached) >= 0.5 for row in holding),
             of=len(holding),
         ),
         none(
-            "J ≥ 5 at which one of ten runs of independent parallel arrives within 1000 steps with "
-            "a chance of 1 %",
+            "values of J ≥ 5 at which one of ten runs of independent parallel arrives within 1000 "
+            "steps with a chance of 1 % or more",
             sum(not arrives(row) < NEVER for row in strong),
             of=len(strong),
         ),
@@ -219,12 +221,14 @@ def judge_modes(rows: Rows[Row]) -> Verdict:
     counted = [row.enumeration_error for row in models if row.enumeration_error is not None]
     return decide(
         none(
-            "models in which a state of R_1 is not above every state of R_-1",
+            "models in which some state of the large mode R_1 is not more probable than every "
+            "state of the small mode R_-1",
             sum(not row.large_over_small > 0 for row in models),
             of=len(models),
         ),
         none(
-            "models in which R_-1 is not above e^(2 J_0) times every other state",
+            "models in which some state of R_-1 is not more than e^(2 J_0) times as probable as "
+            "every state outside both modes",
             sum(not row.small_over_rest > row.twice_margin for row in inside),
             of=len(inside),
         ),
@@ -237,11 +241,11 @@ def judge_modes(rows: Rows[Row]) -> Verdict:
             ),
         ),
         exactly(
-            "log p(x) / p(f(x)) = 2 h_G, largest error",
+            "logarithm of p(x) / p(x with the clique flipped) against 2 h_G: largest difference",
             largest([abs(row.flipped - row.twice_clique_sum) for row in models]),
         ),
         *_least(
-            "log p(y) / p(z) - 2 J_0, smallest",
+            "logarithm of p(state of R_-1) / p(state outside both modes) minus 2 J_0: smallest",
             [r.small_over_rest - r.twice_margin for r in models],
         ),
         needs=[
@@ -269,10 +273,11 @@ def judge_reach(rows: Rows[Row]) -> Verdict:
     loose = [statistics.median(row.steps / row.exact_steps for row in cases)] if cases else []
     return decide(
         exactly(
-            "P(R_1 is missed for T steps) - δ, largest",
+            "chance that the large mode is missed for the promised number of steps, minus δ: "
+            "largest",
             largest([row.missed - row.delta for row in cases]),
         ),
-        *_most("promised steps over those that are needed, median", loose),
+        *_most("promised number of steps divided by the number that is needed, median", loose),
         needs=[
             at_least("cases within Assumption 4.1.5", len(cases), FEWEST_CASES),
             _all_fit(
@@ -306,11 +311,23 @@ def judge_stuck(rows: Rows[Row]) -> Verdict:
     edge = [row for row in promised if in_pair_edge(row)]
     drawn = [row for row in promised if row.drawn_stayed is not None]
     return decide(
-        _broken("|C| ≥ 3: P(leaves within T steps) - δ, largest", cliques),
-        _broken("|C| = 2, J_0 ≥ 0.0072: P(leaves within T steps) - δ, largest", pairs),
+        _broken(
+            "|C| ≥ 3: chance of leaving the small mode within the promised number of steps, minus "
+            "δ: largest",
+            cliques,
+        ),
+        _broken(
+            "|C| = 2, J_0 ≥ 0.0072: chance of leaving the small mode within the promised number "
+            "of steps, minus δ: largest",
+            pairs,
+        ),
         at_edge(
             "|C| = 2 with J_0 < 0.0072",
-            _broken("|C| = 2, J_0 < 0.0072: P(leaves within T steps) - δ, largest", edge),
+            _broken(
+                "|C| = 2, J_0 < 0.0072: chance of leaving the small mode within the promised "
+                "number of steps, minus δ: largest",
+                edge,
+            ),
         ),
         needs=[
             at_least("cases with |C| ≥ 3 that promise a step", len(cliques), 1),
@@ -341,11 +358,15 @@ def judge_corollary(rows: Rows[Row]) -> Verdict:
     reached = [row.log_parallel_reached / math.log(10) for row in cases]
     return decide(
         exactly(
-            "P(k-Gibbs misses R_1 in one step) + P(independent parallel reaches it in M) - δ, "
-            "largest",
+            "chance that N-Gibbs misses the large mode in one step, plus chance that independent "
+            "parallel reaches it in M steps, minus δ: largest",
             largest([row.failure - row.delta for row in cases]),
         ),
-        *_most("log10 P(independent parallel reaches R_1 in M steps), largest", reached),
+        *_most(
+            "log10 of the chance that independent parallel reaches the large mode in M steps, "
+            "largest",
+            reached,
+        ),
         needs=[
             at_least("cases with k = N", sum(row.block == row.spins for row in cases), 1),
             at_least("cases with k < N", sum(row.block < row.spins for row in cases), 1),
@@ -365,7 +386,8 @@ def judge_maps(rows: Rows[Row]) -> Verdict:
     maps = rows.of(MadeMap)
     return decide(
         none(
-            "starts and numbers of steps from which the network's argmax is not the map's image",
+            "pairs of start and number of steps after which the network's argmax is not the map's "
+            "image",
             sum(row.wrong for row in maps),
             of=sum(row.states * row.steps for row in maps),
         ),
@@ -402,7 +424,8 @@ def judge_products(rows: Rows[Row]) -> Verdict:
             of=len(several),
         ),
         none(
-            "coupled models and k > 1 for which it is one given each block",
+            "coupled models and k > 1 for which a step of k-Gibbs is a product law given each "
+            "block",
             sum(not row.given_block > EXACT for row in several),
             of=len(several),
         ),
