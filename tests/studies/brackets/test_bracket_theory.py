@@ -25,6 +25,7 @@ from triptych.studies.brackets.bracket_theory.rows import (
     Decay,
     DrawBaseline,
     Encode,
+    Encoded,
     Predict,
     Prune,
     PumpPairs,
@@ -161,7 +162,6 @@ def test_pruning_rows(gather):
 @pytest.mark.parametrize(
     ("claim", "edge"),
     [
-        ("li.thm-2.2.1-sufficient", judge.DEPTH_ONLY),
         ("li.thm-2.2.1-necessary", judge.ONE_TYPE),
         ("li.thm-2.2.2", judge_near_balance.DEPTH_ZERO),
         ("li.cor-2.2.2", judge_near_balance.NO_DECAY),
@@ -178,3 +178,15 @@ def test_growth_that_is_not_proportional_is_none():
     verdict = CLAIMS["li.thm-2.2.2"].verdict(flat)
     assert verdict.outcome is Status.HOLDS
     assert verdict.exceptions == ()
+
+
+def test_dependent_encodings_stand_beside_and_are_no_exception():
+    """Two first layers are independent at each depth alone; one of them confuses stacks."""
+    claim = CLAIMS["li.thm-2.2.1-sufficient"]
+    rows = [row for row in claim.held_by if not isinstance(row, Encoded)]
+    dependent = [row for row in claim.held_by if isinstance(row, Encoded) and not row.as_used]
+    told = [replace(dependent[0], apart=0.5), *dependent[1:]]
+    verdict = claim.verdict([*rows, *told])
+    assert (verdict.outcome, verdict.exceptions) == (Status.HOLDS, ())
+    found = {check.sentence: check.value for check in verdict.checks}
+    assert (found[judge.DEPENDENT], found[judge.CONFUSED]) == (2, 1)

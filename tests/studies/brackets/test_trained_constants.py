@@ -68,7 +68,7 @@ def test_trained_networks_are_shown_and_decide_nothing():
         rows = [TrainedConstant(**{**vars(row), "decay": decay, "seed": s}) for s in range(3)]
         verdict = claim.verdict([*claim.held_by, *rows])
         assert verdict.outcome == claim.verdict(claim.held_by).outcome
-        label = f"trained, λ = {decay:g}, N = 17: largest ‖S‖ N / P of a network"
+        label = f"trained, λ = {decay:g}, N = 17: largest ‖S‖ N / P, mean of networks"
         assert [c.value for c in verdict.checks if c.sentence == label] == [1e6]
     figure = figures.trained_constant_figure(Rows([row]))
     assert [panel.title for panel in figure.panels] == ["Balance", "Loss"]

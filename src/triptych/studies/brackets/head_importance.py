@@ -243,7 +243,7 @@ def judge_adapting(rows: Rows[Row]) -> Verdict:
     needs = [at_least("networks that learned the brackets", len(networks), ENOUGH)]
     if len(most) < 2:
         return decide(needs=needs)
-    name = "accuracy lost without the head that matters most"
+    name = "share of lookups lost without the head that matters most"
     return decide(
         above(f"{name}, the others fixed", mean([row.fixed for row in most]), MATTERS),
         below(f"{name}, the others adapted", mean([row.adapted for row in most]), MATTERS),
@@ -261,7 +261,10 @@ def judge_stack(rows: Rows[Row]) -> Verdict:
     ]
     if len(networks) < 2 or len(survivors) < 2:
         return decide(needs=needs)
-    by = "rank correlation of stack-likeness and importance"
+    by = (
+        "rank correlation, over heads, of the weight on the innermost open bracket and the lookups "
+        "lost without the head"
+    )
     correlated = {
         name: [
             rank_correlation([row.stack for row in heads], [getattr(row, name) for row in heads])
@@ -273,10 +276,21 @@ def judge_stack(rows: Rows[Row]) -> Verdict:
     checks: list[Check] = [
         below(f"{by}, the others fixed", spread(correlated["fixed"]), STRONG),
         shown(f"{by}, the others adapted", spread(correlated["adapted"])),
-        above("stack-likeness of the last head, over that of the others", ahead, 0.0),
-        shown("accuracy with the last head alone", mean([r.accuracies[-1] for r in survivors])),
-        shown("its stack-likeness after pruning", mean([row.stack_after for row in survivors])),
-        shown("its patterns before and after, distance", mean([row.moved for row in survivors])),
+        above(
+            "weight on the innermost open bracket: last head minus mean of the others", ahead, 0.0
+        ),
+        shown(
+            "share of lookups that are right with the last head alone",
+            mean([r.accuracies[-1] for r in survivors]),
+        ),
+        shown(
+            "weight of the last head on the innermost open bracket, after pruning",
+            mean([row.stack_after for row in survivors]),
+        ),
+        shown(
+            "distance of the last head's patterns before and after pruning, ‖A - A'‖²",
+            mean([row.moved for row in survivors]),
+        ),
     ]
     return decide(*checks, needs=needs)
 

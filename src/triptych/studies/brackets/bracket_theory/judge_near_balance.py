@@ -41,20 +41,25 @@ def judge_approximate(rows: Rows[Row]) -> Verdict:
     growing = _growing(optimal, "depth_zero")
     return decide(
         none(
-            "models whose ‖S‖ N / P exceeds the bound from γ and the errors",
+            "models whose ‖S‖ N / P is above the proof's bound, with γ and the errors of the model",
             sum(not row.share <= 1 for row in found),
             of=len(found),
         ),
         none(
-            "models whose ‖S‖ N / P exceeds the bound from the separation of layer norms",
+            "models whose ‖S‖ N / P is above the proof's bound, with the measured distance of "
+            "layer norms",
             sum(not row.measured <= 1 for row in found),
             of=len(found),
         ),
-        none("models with N ≤ 8 D", sum(_short(row) for row in found), of=len(found)),
+        none(
+            "models that are too short for the theorem, N ≤ 8 D",
+            sum(_short(row) for row in found),
+            of=len(found),
+        ),
         at_edge(
             DEPTH_ZERO,
             none(
-                "steps of N at which ‖S‖ N / ‖Q‖ of an optimal model grows with N",
+                "steps to a larger N at which ‖S‖ N / ‖Q‖ of an optimal model grows as N",
                 sum(growing),
                 of=len(growing),
             ),
@@ -90,15 +95,26 @@ def _beside_approximate(rows: Sequence[Approximated]) -> list[Check]:
     if not rows:
         return []
     checks = [
-        shown("largest share of the bound from γ and the errors", max(row.share for row in rows)),
-        shown("largest share of the bound from the separation", max(row.measured for row in rows)),
+        shown(
+            "largest ‖S‖ N / P, where the bound with γ and the errors is 1",
+            max(row.share for row in rows),
+        ),
+        shown(
+            "largest ‖S‖ N / P, where the bound with the measured distance is 1",
+            max(row.measured for row in rows),
+        ),
         shown("largest ‖S‖ N / P", max(row.constant for row in rows)),
     ]
     if known:
         first = known[0]
-        checks.append(shown(f"N = {first.length}: loss of the truth itself", first.least or 0.0))
         checks.append(
-            shown(f"N = {first.length}: log10 of the loss that is asked for", first.log10_bound)
+            shown(f"N = {first.length}: squared loss of the truth itself", first.least or 0.0)
+        )
+        checks.append(
+            shown(
+                f"N = {first.length}: log10 of the loss that the theorem asks for",
+                first.log10_bound,
+            )
         )
     return checks
 
@@ -115,8 +131,13 @@ def _trained(rows: Sequence[TrainedConstant]) -> list[Check]:
     for (decay, length), found in sorted(groups.items()):
         label = f"trained, λ = {decay:g}, N = {length}"
         checks += [
-            shown(f"{label}: largest ‖S‖ N / P of a network", mean([r.constant for r in found])),
-            shown(f"{label}: log10 of loss / needed", mean([r.log10_missed for r in found])),
+            shown(
+                f"{label}: largest ‖S‖ N / P, mean of networks", mean([r.constant for r in found])
+            ),
+            shown(
+                f"{label}: by how many powers of ten the loss is missed",
+                mean([r.log10_missed for r in found]),
+            ),
         ]
     return checks
 
@@ -132,14 +153,14 @@ def judge_decay(rows: Rows[Row]) -> Verdict:
     leaks = [row for row in near if row.near == "leak" and row.error <= EXACT]
     growing = _growing(leaks, "constant")
     return decide(
-        exactly("the construction: excess loss, largest", largest(exact)),
+        exactly("the construction: largest loss above that of the truth", largest(exact)),
         none(
-            "points of lower penalised loss whose ‖S‖ N / P exceeds the bound",
+            "points of lower penalised loss whose ‖S‖ N / P is above the bound",
             sum(not (row.share <= 1 and row.measured <= 1) for row in found),
             of=len(found),
         ),
         none(
-            "points whose excess loss exceeds λ ‖θ*‖² / 2",
+            "points whose loss above the truth's exceeds λ ‖θ*‖² / 2, θ* the construction",
             sum(not row.excess <= row.decay * row.norm / 2 for row in found),
             of=len(found),
         ),
@@ -151,14 +172,14 @@ def judge_decay(rows: Rows[Row]) -> Verdict:
         at_edge(
             NO_DECAY,
             none(
-                "steps of N at which ‖S‖ N / P of an unbalanced minimiser grows with N",
+                "steps to a larger N at which ‖S‖ N / P of an unbalanced minimiser grows as N",
                 sum(growing),
                 of=len(growing),
             ),
         ),
         *(shown(f"λ = {row.decay:g}: ‖S‖ N / P, N = {row.length}", row.constant) for row in found),
         *(
-            shown(f"log10 of λ_N by the proof, N = {row.length}", row.lambda_needed)
+            shown(f"log10 of the λ that the proof asks for, N = {row.length}", row.lambda_needed)
             for row in found[:1]
         ),
         *_trained([row for row in rows.of(TrainedConstant) if row.decay > 0]),

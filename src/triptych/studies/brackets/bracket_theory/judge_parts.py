@@ -39,20 +39,20 @@ def judge_pruning(rows: Rows[Row]) -> Verdict:
     last = [row for row in found if row.block == widest]
     return decide(
         none(
-            "networks with a weight that is neither the random one nor 0",
+            "prunings with a weight that is neither the random one nor 0",
             sum(not row.is_pruning for row in found),
             of=len(found),
         ),
         *([below(SLOPE, mean(slopes), 0.0)] if slopes else []),
         none(
-            "networks of the widest blocks that are off by more than 1 %",
+            "prunings of the largest random networks that are off by more than 1 %",
             sum(not row.error <= CLOSE for row in last),
             of=len(last),
         ),
         *(
             shown(
-                f"m = {row.width}, w = {row.hidden}, L = {row.layers}, {row.large_hidden} hidden "
-                f"units: largest error",
+                f"target of width {row.width}, {row.hidden} hidden units, layers {row.layers}; "
+                f"random network of {row.large_hidden} hidden units: largest relative error",
                 row.error,
             )
             for row in last
@@ -65,7 +65,7 @@ def judge_pruning(rows: Rows[Row]) -> Verdict:
     )
 
 
-SLOPE = "log10 of the error for 10 more units a block, mean of all curves"
+SLOPE = "powers of ten by which the error changes for 10 more random units a block, mean"
 
 
 def _curves(rows: Sequence[Pruned]) -> list[list[Pruned]]:
@@ -91,13 +91,15 @@ def judge_shared(rows: Rows[Row]) -> Verdict:
             of=sum(row.matrices for row in found),
         ),
         none(
-            "prunings that are off by more than a tenth of what is between the targets",
+            "prunings that are off by more than a tenth of the distance of the two targets",
             sum(not error <= row.apart / 10 for row in found for error in _both(row)),
             of=2 * len(found),
         ),
         none("layers of which nothing is kept", sum(row.kept == 0 for row in found), of=len(found)),
         *(
-            shown(f"layer {row.layer + 1}: larger error of the two", max(_both(row)))
+            shown(
+                f"chosen layer {row.layer + 1}: larger error of the two prunings", max(_both(row))
+            )
             for row in found
         ),
         needs=[at_least("layers", len({row.layer for row in found}), 4)],
@@ -113,10 +115,11 @@ def judge_silent(rows: Rows[Row]) -> Verdict:
     found = rows.of(Silenced)
     return decide(
         exactly(
-            "outputs with a head of 0, largest", largest([row.largest_output for row in found])
+            "largest output of a network whose head is 0",
+            largest([row.largest_output for row in found]),
         ),
         none(
-            "pairs of networks whose patterns are the same",
+            "pairs of such networks whose attention patterns are the same",
             sum(not row.variation > EXACT for row in found),
             of=len(found),
         ),
