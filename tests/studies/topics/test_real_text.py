@@ -12,7 +12,8 @@ from triptych.models.pretrained.encoder import TextEncoder
 from triptych.studies.api.study import Rows, Scale
 from triptych.studies.topics.real_text import figures, judge
 from triptych.studies.topics.real_text import study as real_text
-from triptych.studies.topics.real_text.stand_in import stand_in
+from triptych.studies.topics.shared import fits
+from triptych.studies.topics.shared.stand_in import stand_in
 from triptych.theory.topics.real_text import GROUPS, AttentionRatio, HeadRatios
 from triptych.theory.topics.topic_mixtures import TopicMixture, one_layer
 
@@ -37,19 +38,19 @@ def test_units_are_models_times_fits():
 
 
 def found(ratio, low, high, model="a", seed=0):
-    return judge.Found(model, 0.001, seed, ratio, low, high)
+    return fits.Found(model, 0.001, seed, ratio, low, high)
 
 
 def test_fits_are_put_together():
-    fits = [found(2.0, 1.0, 3.0), found(4.0, 3.0, 6.0, seed=1)]
-    assert judge.over_fits(fits) == Estimate(3.0, 1.0, 6.0, 2)
-    assert math.isnan(judge.over_fits([*fits, found(None, None, None)]).value)
-    assert math.isnan(judge.over_fits([]).value)
+    two = [found(2.0, 1.0, 3.0), found(4.0, 3.0, 6.0, seed=1)]
+    assert fits.over_fits(two) == Estimate(3.0, 1.0, 6.0, 2)
+    assert math.isnan(fits.over_fits([*two, found(None, None, None)]).value)
+    assert math.isnan(fits.over_fits([]).value)
     others = [found(1.5, 1.4, 1.6, model="b"), found(0.9, 0.2, 1.1, model="c")]
-    assert judge.lowest([*fits, *others]).low == 0.2
-    assert judge.highest([*fits, *others]).high == 6.0
-    assert judge.furthest(others).value == 0.9
-    share = judge._share_above(judge.cells([*fits, *others]).values())
+    assert fits.lowest([*two, *others]).low == 0.2
+    assert fits.highest([*two, *others]).high == 6.0
+    assert fits.furthest(others).value == 0.9
+    share = judge._share_above(fits.cells([*two, *others]).values())
     assert (share.value, share.low, share.high) == (pytest.approx(2 / 3), pytest.approx(1 / 3), 1)
 
 

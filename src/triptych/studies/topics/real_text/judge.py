@@ -8,9 +8,9 @@ lowest to the highest end of the bootstrap intervals of the fits of LDA.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
@@ -27,6 +27,15 @@ from triptych.studies.api.decide import (
     within,
 )
 from triptych.studies.api.study import Rows
+from triptych.studies.topics.shared.fits import (
+    ENCODERS,
+    FITS,
+    Found,
+    cells,
+    furthest,
+    lowest,
+    worst,
+)
 from triptych.theory.topics.real_text import (
     GROUPS,
     AttentionRatio,
@@ -44,75 +53,15 @@ from triptych.theory.topics.word_pairs import group_gaps
 
 Row = Fitted | EmbeddingRatio | AttentionRatio | HeadRatios | TopPairs | WordMap | TopicMixture
 
-FITS = 3  # of LDA, before a model counts
-ENCODERS = 2  # fewest pretrained encoders that decide
 RANDOM = 0.01  # how far from 1 a random model may be
 # the smallest ratios of Tables 2.3 and 2.4 for a pretrained model, one topic per word and several
 COSINE, DOT, ATTENTION, ATTENTION_SEVERAL = 1.11, 1.13, 1.22, 1.11
 MOSTLY = (
     13 / 15
 )  # of the models and thresholds of Table 2.4 have a larger cosine, as many a product
-# Table 2.5, same topic over often together: the largest of attention, the smallest of cosines
-ATTENTION_TOGETHER, COSINE_TOGETHER = 0.00621 / 0.00695, 0.425 / 0.323
 
 
 _MEASURES: tuple[Measure, ...] = ("cosine", "dot")
-
-
-class Found(NamedTuple):
-    """A ratio of one fit with its interval; None where it would be 0/0."""
-
-    model: str
-    threshold: float
-    seed: int
-    ratio: float | None
-    low: float | None
-    high: float | None
-
-
-def over_fits(found: Sequence[Found]) -> Estimate:
-    """The mean ratio of some fits, from their lowest to their highest end; nan with a 0/0.
-
-    Worked value: 2 [1, 3] and 4 [3, 6] are 3 [1, 6].
-    """
-    values = [each.ratio for each in found if each.ratio is not None]
-    lows = [each.low for each in found if each.low is not None]
-    highs = [each.high for each in found if each.high is not None]
-    if not found or min(len(values), len(lows), len(highs)) < len(found):
-        return Estimate(math.nan, math.nan, math.nan, len(found))
-    if any(math.isnan(number) for number in (*values, *lows, *highs)):
-        return Estimate(math.nan, math.nan, math.nan, len(found))
-    return Estimate(sum(values) / len(values), min(lows), max(highs), len(found))
-
-
-def cells(found: Iterable[Found]) -> dict[tuple[str, float], Estimate]:
-    """The estimate of every model and threshold."""
-    groups: dict[tuple[str, float], list[Found]] = {}
-    for each in found:
-        groups.setdefault((each.model, each.threshold), []).append(each)
-    return {key: over_fits(some) for key, some in groups.items()}
-
-
-def worst(estimates: Iterable[Estimate], badness: Callable[[Estimate], float]) -> Estimate:
-    """The estimate that speaks most against a claim; nan before all others, and with none."""
-    given = list(estimates)
-    unknown = [each for each in given if math.isnan(each.value)]
-    if unknown or not given:
-        return unknown[0] if unknown else Estimate(math.nan, math.nan, math.nan, 0)
-    return max(given, key=badness)
-
-
-def lowest(found: Iterable[Found]) -> Estimate:
-    return worst(cells(found).values(), lambda each: -each.low)
-
-
-def highest(found: Iterable[Found]) -> Estimate:
-    return worst(cells(found).values(), lambda each: each.high)
-
-
-def furthest(found: Iterable[Found]) -> Estimate:
-    """From 1."""
-    return worst(cells(found).values(), lambda each: max(1 - each.low, each.high - 1))
 
 
 # ------------------------------------------------------------------ rows of some kind

@@ -20,8 +20,8 @@ from triptych.models.pretrained.encoder import PretrainedEncoder, TextEncoder
 from triptych.models.pretrained.fetching import CATALOGUE, cached
 from triptych.studies.api.study import Bench, Claim, Scale, Settings, Study, Unit
 from triptych.studies.topics.real_text import figures, judge
-from triptych.studies.topics.real_text.stand_in import STAND_IN, stand_in
 from triptych.studies.topics.shared.plain_text import corpus_documents
+from triptych.studies.topics.shared.stand_in import STAND_IN, stand_in
 from triptych.theory.topics.read_text import ReadText, Sizes, fit_text
 from triptych.theory.topics.real_text import (
     GROUPS,
