@@ -3,7 +3,7 @@
 
 Every sampler is given the same wrong values V̂, exact on full strings, and its law is compared with
 the target p τ. Tokenwise rejection, block best-of-n and VGB have exact laws here; sequential Monte
-Carlo is sampled, with the distance that exact samples would show beside it.
+Carlo is sampled, with the distance that exact samples would show next to it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -272,7 +272,7 @@ def errors_figure(rows: Rows[Distances]) -> Figure:
         panels,
         "Exact laws, but for sequential Monte Carlo, which is sampled. Its distance is that of the "
         "samples, and is not 0 for an exact sampler either: as many samples of the target itself "
-        "are shown beside it. Means over tasks, with 95 % intervals over seeds. Late: V̂ has not "
+        "are shown next to it. Means over tasks, with 95 % intervals over seeds. Late: V̂ has not "
         "seen the last token, on strings weighted by 2^-(number of ones). VGB's laws are those of "
         "the string given that a leaf is returned.",
     )

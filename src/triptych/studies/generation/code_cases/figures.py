@@ -1,4 +1,4 @@
-"""The figures of `code_cases`, beside the published values."""
+"""The figures of `code_cases`, next to the published values."""
 
 from collections.abc import Callable, Iterable, Sequence
 

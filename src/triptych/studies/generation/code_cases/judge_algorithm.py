@@ -97,7 +97,7 @@ def published_efficiency(first: str, second: str) -> float:
 
 
 def judge_queries(rows: Rows[Row]) -> Verdict:
-    """Figure 3.3: distinct correct cases per query, counted as there; with one stop rule beside."""
+    """Figure 3.3: distinct correct cases per query, counted as there and by one stop rule."""
     found = rows.of(Completed)
     if not found:
         return decide(needs=trials([]))

@@ -79,7 +79,7 @@ def judge_grid(rows: Rows[Row]) -> Verdict:
         )
     )
     highest = max(known, key=lambda at: means[at], default=BEST)
-    beside = [
+    numbers = [
         shown(
             f"distinct correct cases of {said(best)}, %", means[BEST], published=100 * GRID[BEST]
         ),
@@ -90,10 +90,10 @@ def judge_grid(rows: Rows[Row]) -> Verdict:
     if len(known) == len(GRID):
         correlation = rank_correlation([means[at] for at in GRID], [GRID[at] for at in GRID])
         sentence = "rank correlation of our shares with the published ones, over the grid"
-        beside.append(shown(sentence, correlation))
+        numbers.append(shown(sentence, correlation))
     return decide(
         *checks,
-        *beside,
+        *numbers,
         *stands_for(found),
         needs=[*trials(found), at_least("settings of the grid", len(known), len(GRID))],
     )

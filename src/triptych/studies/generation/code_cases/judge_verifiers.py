@@ -253,8 +253,8 @@ def judge_larger(rows: Rows[Row]) -> Verdict:
         for usual, larger in LARGER
     ]
     sentence = f"{said(MISPRINTED)} minus {said(CHOSEN)}, {CASES}"
-    beside = shown(sentence, gains(found, MISPRINTED, CHOSEN), published=gain(MISPRINTED, CHOSEN))
-    return decide(*checks, beside, *stands_for(found), needs=trials(found))
+    misprint = shown(sentence, gains(found, MISPRINTED, CHOSEN), published=gain(MISPRINTED, CHOSEN))
+    return decide(*checks, misprint, *stands_for(found), needs=trials(found))
 
 
 def _groups(first: Mapping[Trial, float], second: Mapping[Trial, float]) -> list[int]:

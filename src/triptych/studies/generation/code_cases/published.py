@@ -1,7 +1,7 @@
 """The numbers of Tables 3.6 to 3.17 of the thesis, by the names of our configurations [li, 3.2.2].
 
 Two of them are not what their captions say. Table 3.9 has the last layer with the threshold 0.5
-(0.688; at 0.1 it is 0.677 in Table 3.13) beside other layers at 0.1. Table 3.12 has B = 10 with
+(0.688; at 0.1 it is 0.677 in Table 3.13) next to other layers at 0.1. Table 3.12 has B = 10 with
 0.622, which in Table 3.13 belongs to top_p = 1 and not to 0.95.
 """
 

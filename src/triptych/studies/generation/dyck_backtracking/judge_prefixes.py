@@ -183,7 +183,7 @@ def judge_necessary(rows: Rows[Row]) -> Verdict:
 
     The comparison is one within a network, and networks differ in its size more than in its sign.
     So prefixes are the trials, 18 intervals hold together with 95 %, and the mean is that of the
-    networks at hand. That most networks agree is asked besides.
+    networks at hand. That most networks agree is asked too.
     """
     found = rows.of(Refused)
     if not found:
@@ -240,7 +240,7 @@ def judge_backtracks(rows: Rows[Row]) -> Verdict:
     """Table 3.4: with a quota of 1 nearly every prefix is backtracked from.
 
     With larger quotas the counts depend on whether redone tokens are verified. The rows are of
-    those that are not, and the published counts of those that are, so they stand beside.
+    those that are not, and the published counts of those that are, so they decide nothing.
     """
     found = rows.of(Refused)
     if not found:

@@ -262,7 +262,7 @@ def judge_diversity(rows: Rows[Row]) -> Verdict:
         return decide(needs=[networks([])])
     prompts = sorted({(r.longest, r.shortest) for r in found}, reverse=True)
     checks: list[Check] = []
-    beside: list[Check] = []
+    numbers: list[Check] = []
     printed: list[Check] = []
     measured: dict[str, float] = {}
     for longest, shortest in prompts:
@@ -278,7 +278,7 @@ def judge_diversity(rows: Rows[Row]) -> Verdict:
                 f"prompts of {name}: distinct completions with Algorithm 1 divided by those of "
                 f"nucleus sampling with top_p = {top_p}"
             )
-            beside.append(
+            numbers.append(
                 shown(
                     sentence,
                     ratio(guided, plain[top_p]),
@@ -287,18 +287,18 @@ def judge_diversity(rows: Rows[Row]) -> Verdict:
             )
         most = PUBLISHED_DISTINCT[1.0]
         sentence = f"prompts of {name}: distinct completions of 10 without a verifier, top_p = 1.0"
-        beside.append(shown(sentence, over_networks(plain[1.0]), published=most))
+        numbers.append(shown(sentence, over_networks(plain[1.0]), published=most))
         wanted = (shortest, longest, 1.0)
         exact = [r.distinct for r in perfect if (r.shortest, r.longest, r.top_p) == wanted]
         if exact:
             sentence = f"prompts of {name}: distinct completions of 10 of a model without error"
-            beside.append(shown(sentence, exact[0], published=most))
+            numbers.append(shown(sentence, exact[0], published=most))
         if not measured:  # the prompts of the text
             measured = {"Q4B4_top_p10": level(guided), "top_p10": level(plain[1.0])}
             measured["top_p09"] = level(plain[0.9])
     return decide(
         *checks,
-        *beside,
+        *numbers,
         needs=[
             networks(r.seed for r in found if r.verify_redone),
             at_least("kinds of prompts, of several lengths and of one", len(prompts), 2),
