@@ -258,6 +258,17 @@ def test_verdicts_fall_while_it_runs_and_costs_come_at_the_end(tmp_path):
     assert "core-seconds" not in again.stdout  # nothing ran
 
 
+def test_a_run_without_a_report(tmp_path):
+    """The verdict and the exit code are the same, and no page is written."""
+    (tmp_path / "mine.py").write_text(OWN_STUDY)
+    done = run_own(tmp_path / "mine.py", "--no-report")
+    assert done.exit_code == 1
+    assert "mine.gain" in done.stdout
+    assert "Open " not in done.stdout
+    assert "Writing the report" not in done.stderr
+    assert not (tmp_path / "runs" / "report.html").exists()
+
+
 def test_costs_by_hand():
     summaries = {
         "a": RunSummary(2, 0, 0, 60.0, core_seconds=90.0),
@@ -281,7 +292,7 @@ def test_reproduce_is_the_published_results(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "run_study", nothing)
     monkeypatch.setattr(gathering, "judge_study", lambda *_: {})
-    monkeypatch.setattr(gathering, "shipped_runs", lambda *_: ([], []))
+    monkeypatch.setattr(gathering, "shipped_runs", lambda *_, **__: ([], []))
     done = run("reproduce", "--out", str(tmp_path))
     assert "exact_gap" not in asked
     assert "triptych reproduce --all" in done.stdout

@@ -11,7 +11,7 @@ from tests.support import toy_studies
 
 from triptych.core.estimates import Status
 from triptych.core.files import FolderInUse, lock_folder
-from triptych.lab.results import evidence, terminal
+from triptych.lab.results import evidence, judging, terminal
 from triptych.lab.results import gathering as results
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.plots import to_svg
@@ -486,7 +486,7 @@ def test_rows_without_a_commit_are_told_next_to_their_day(file, shown, tmp_path,
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_shipped_evidence_says_where_no_commit_is_recorded(monkeypatch):
     """Some rows were made on machines that did not know the commit."""
-    monkeypatch.setattr(results, "_drawn", lambda *_: ())
+    monkeypatch.setattr(judging, "_drawn", lambda *_: ())
     told, without = {}, {}
     for run in results.shipped_runs(evidence.folder())[0]:
         units = evidence.load(evidence.folder() / run.file).units

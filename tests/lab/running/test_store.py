@@ -196,6 +196,29 @@ def test_a_unit_that_was_changed_is_made_again(store, column):
     assert statuses(store) == ["done"] * 3
 
 
+@pytest.mark.parametrize("change", ["column", "row", "order", "plan", "unit"])
+def test_the_digest_is_of_all_that_is_stored(store, change):
+    """So what was concluded from it is kept under this name; another study changes nothing."""
+    for unit in plan(store)[:2]:
+        run(store, unit)
+    before = store.digest(STUDY, SCALE)
+    assert before == store.digest(STUDY, SCALE) != store.digest("toy/other", SCALE)
+    store.plan("toy/other", SCALE, ToySettings(), UNITS)
+    assert store.digest(STUDY, SCALE) == before
+    match change:
+        case "column":
+            store._db.execute("UPDATE units SET device = 'cuda' WHERE study = ?", (STUDY,))
+        case "row":
+            store._db.execute("UPDATE rows SET row = '{}' WHERE number = 1")
+        case "order":
+            plan(store, UNITS[::-1])
+        case "plan":
+            plan(store, UNITS[:1])
+        case "unit":
+            run(store, store.units(STUDY, SCALE)[2])
+    assert store.digest(STUDY, SCALE) != before
+
+
 @pytest.mark.parametrize("column", ["parameters", "settings", "versions", "code"])
 @pytest.mark.parametrize("text", ['{"a": 1', "[]", b"\xff{}"])
 def test_text_that_is_no_json_is_made_again(store, column, text):

@@ -70,6 +70,34 @@ def test_every_request_needs_the_token(server):
         assert another.token != server.token
 
 
+def test_the_report_of_the_folder_comes_at_once(tmp_path, monkeypatch):
+    """It is sent as it lies there, and a new one is made behind it; older than the rows, it is not.
+
+    A page of a file may not read the other pages.
+    """
+    plan = Plan.of(STUDY, Scale.SMOKE)
+    with Store.open(tmp_path) as store:
+        store.plan(STUDY.name, Scale.SMOKE, plan.settings, plan.units[:1])
+    (tmp_path / "report.html").write_text("as written")
+    may_render = threading.Event()
+
+    def render(site):
+        assert may_render.wait(20)
+        return "as rendered"
+
+    monkeypatch.setattr(Site, "_render_report", render)
+    opened = Site(tmp_path)
+    first = opened.answer("report")
+    assert (first.text, first.alone) == ("as written", True)
+    assert opened.answer("report").text == "as written"
+    may_render.set()
+    opened._behind.join(20)
+    second = opened.answer("report")
+    assert (second.text, second.alone) == ("as rendered", False)
+    os.utime(tmp_path / "report.html", ns=(0, 0))
+    assert Site(tmp_path).answer("report").text == "as rendered"
+
+
 def test_only_this_machine_is_answered_for(server):
     for host in ("evil.example", f"evil.example:{server.port}", "127.0.0.1:1", ""):
         assert ask(server, "", host=host)[0] == 421

@@ -66,7 +66,7 @@ def claims(
     """
     from triptych.lab.results import ledger, terminal
 
-    results = stored_results(out)
+    results = stored_results(out, shown=False)
     _refuse_unknown(ids or [], results, out)
     own = {line.id for lines in results.own.values() for line in lines}
     chosen = [

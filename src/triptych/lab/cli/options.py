@@ -49,6 +49,12 @@ Fresh = Annotated[bool, typer.Option("--fresh", help="Make rows anew that other 
 Keep = Annotated[
     bool, typer.Option("--keep", help="Use rows that were made before the study was edited.")
 ]
+NoReport = Annotated[
+    bool,
+    typer.Option(
+        "--no-report", help="Print the verdicts alone; `triptych report` writes a report."
+    ),
+]
 Replace = Annotated[
     bool, typer.Option("--replace", help="Where a unit has other rows, take the new ones.")
 ]

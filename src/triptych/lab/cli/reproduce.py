@@ -13,6 +13,7 @@ from triptych.lab.cli.options import (
     Json,
     Keep,
     Limit,
+    NoReport,
     Out,
     ScaleName,
     ScaleOption,
@@ -36,6 +37,7 @@ def reproduce(
     limit: Limit = None,
     fresh: Fresh = False,
     keep: Keep = False,
+    no_report: NoReport = False,
     out: Out = DEFAULT_FOLDER,
     as_json: Json = False,
 ) -> None:
@@ -48,4 +50,4 @@ def reproduce(
     Example: triptych reproduce --scale smoke
     """
     options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
-    run_studies([], options, out, as_json, beyond=everything)
+    run_studies([], options, out, as_json, beyond=everything, report=not no_report)

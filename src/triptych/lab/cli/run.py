@@ -13,6 +13,7 @@ from triptych.lab.cli.options import (
     Json,
     Keep,
     Limit,
+    NoReport,
     Out,
     ScaleName,
     ScaleOption,
@@ -40,6 +41,7 @@ def run(
     ] = None,
     fresh: Fresh = False,
     keep: Keep = False,
+    no_report: NoReport = False,
     out: Out = DEFAULT_FOLDER,
     as_json: Json = False,
 ) -> None:
@@ -51,4 +53,4 @@ def run(
     Example: triptych run query_complexity --scale smoke --set depths=[2,3]
     """
     options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
-    run_studies(studies, options, out, as_json, assign or [])
+    run_studies(studies, options, out, as_json, assign or [], report=not no_report)

@@ -44,6 +44,7 @@ def run_studies(
     as_json: bool,
     assignments: Sequence[str] = (),
     beyond: bool = True,
+    report: bool = True,
 ) -> None:
     """Run the named studies, or those of the ledger; print the verdicts; then write the report.
 
@@ -52,6 +53,8 @@ def run_studies(
 
     beyond
         Where none is named, run the studies that decide no published result too.
+    report
+        Write the report. Without it no figure is made either.
     """
     from triptych.core.files import refuse_if_locked
     from triptych.core.validation import as_device
@@ -80,7 +83,7 @@ def run_studies(
     with Store.open(out) as store:
         old_rows = _choose_old_rows([plans[each.study.name] for each in chosen], store, options)
         summaries = _run_all(chosen, plans, store, options, old_rows)
-        results = gathering.gather(store, own)
+        results = gathering.gather(store, own, shown=report)
         gathering.remember(store, results, own)
     remember_verdicts(out, results.judged)
     claims = {claim.id for each in chosen for claim in each.study.claims}
@@ -96,15 +99,16 @@ def run_studies(
         for line in cost_lines(summaries):
             echo(line)
     wrong = _report_problems(list(summaries.values()), results, set(summaries))
-    typer.echo("Writing the report ...", err=True)
-    gathering.write_report_of(results, out / gathering.REPORT, folder=out)
+    if report:
+        typer.echo("Writing the report ...", err=True)
+        gathering.write_report_of(results, out / gathering.REPORT, folder=out)
     if not as_json:
         if left_out:
             typer.echo(
                 f"{len(left_out)} studies go beyond the published results ({', '.join(left_out)}): "
                 "`triptych reproduce --all` runs them too"
             )
-        page = out / gathering.REPORT
+        page = out / gathering.REPORT if report else None
         for line in terminal.closing(changes(out, results.judged), page, judged):
             echo(line)
     raise typer.Exit(int(wrong or terminal.failing(judged)))

@@ -17,6 +17,7 @@ as in the store: bit for bit, with NaN, Infinity and -Infinity where JSON has no
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -115,6 +116,17 @@ def named(name: str) -> Path:
         return known[name.removesuffix(".json")]
     ours = f"with Triptych came {', '.join(known)}" if known else "no rows came with Triptych"
     raise EvidenceError(f"there is no file {name} ({ours})")
+
+
+def study_in(path: Path) -> str:
+    """The study whose rows a file says it has, from its first lines; "" where they do not say."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(500).decode("utf-8", "replace")
+    except OSError:
+        return ""
+    found = re.search(r'^\s*"study": "([^"\\]*)"', head, re.MULTILINE)
+    return found.group(1) if found else ""
 
 
 def text(evidence: Evidence) -> str:

@@ -9,7 +9,6 @@ drawn every time.
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import NamedTuple
 
 import matplotlib
 
-from triptych.core.files import NotWritten, remove_parts, write_text
-from triptych.models.pretrained.fetching import cache_folder
+from triptych.lab import kept
 from triptych.studies.api.figures import Heatmap, Panel
 
+_KEPT = "drawings"
 MOST = 2000
 """Drawings that are kept; when there are more, the half that was unused for longest goes."""
 
@@ -35,20 +34,12 @@ class Drawing(NamedTuple):
 
 def kept_or_drawn(panel: Panel | Heatmap, draw: Callable[[], Drawing]) -> Drawing:
     """The drawing of a panel: what is kept, or what `draw` makes, which is kept then."""
-    path = _folder() / f"{_name(panel)}.json"
-    with suppress(OSError, ValueError, TypeError):
-        found = Drawing(**json.loads(path.read_text("utf-8")))
-        os.utime(path)  # it was used now
-        return found
+    name = _name(panel)
+    with suppress(ValueError, TypeError):
+        return Drawing(**json.loads(kept.read(_KEPT, name) or ""))
     drawing = draw()
-    with suppress(OSError, NotWritten):
-        write_text(path, json.dumps(drawing._asdict()), durable=False)
-        _forget(path.parent)
+    kept.keep(_KEPT, name, json.dumps(drawing._asdict()), most=MOST)
     return drawing
-
-
-def _folder() -> Path:
-    return cache_folder() / "drawings"
 
 
 def _name(panel: Panel | Heatmap) -> str:
@@ -62,12 +53,3 @@ def _code() -> str:
     here = Path(__file__).parent
     sources = [(here / name).read_bytes() for name in ("plots.py", "drawing.py")]
     return matplotlib.__version__ + hashlib.sha256(b"".join(sources)).hexdigest()
-
-
-def _forget(folder: Path) -> None:
-    kept = list(folder.glob("*.json"))
-    if len(kept) > MOST:
-        remove_parts(folder)
-        kept.sort(key=lambda path: path.stat().st_mtime)
-        for path in kept[: len(kept) // 2]:
-            path.unlink(missing_ok=True)

@@ -150,6 +150,8 @@ class StudyRun:
         Titles of the claims that are not in the published ledger.
     findings
         By the id of the claim.
+    more_rows
+        How many rows there are beside `rows`: a run that was kept has the first of them alone.
     """
 
     study: str
@@ -170,6 +172,7 @@ class StudyRun:
     entries: tuple[Entry, ...] = ()
     findings: Mapping[str, Finding] = field(default_factory=dict)
     figures: tuple[Figure | NotDrawn, ...] = ()
+    more_rows: int = 0
 
     @property
     def source(self) -> str:

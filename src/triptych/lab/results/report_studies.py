@@ -144,8 +144,8 @@ def study_view(
         "larger": [] if run.shipped else [name for name in run.larger if name not in taken],
         "shipped_scales": [other.scale for other in of_study if other.shipped],
         "needs": ", ".join(run.needs),
-        "rows": _row_table(run.rows),
-        "row_count": len(run.rows),
+        "rows": _row_table(run.rows, run.more_rows),
+        "row_count": len(run.rows) + run.more_rows,
     }
 
 
@@ -226,11 +226,11 @@ def _points(panel: Panel | Heatmap) -> Iterable[list[str]]:
             yield [title, name, number(float(x)), number(float(y)), interval]
 
 
-def _row_table(rows: Sequence[Mapping[str, Any]]) -> Table:
+def _row_table(rows: Sequence[Mapping[str, Any]], more: int) -> Table:
     shown = rows[:MOST_ROWS]
     columns = list(dict.fromkeys(str(name) for row in shown for name in row))[:MOST_COLUMNS]
     cells = [[_cut(number(row[name])) if name in row else "" for name in columns] for row in shown]
-    return Table(columns, cells, len(rows) - len(shown))
+    return Table(columns, cells, len(rows) + more - len(shown))
 
 
 def _cut(text: str, most: int = 90) -> str:

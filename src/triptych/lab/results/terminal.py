@@ -4,7 +4,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -13,11 +13,13 @@ from rich.table import Table
 from triptych.core.status import Status
 from triptych.lab.plain_text import escape
 from triptych.lab.results.changes import Change
-from triptych.lab.results.gathering import Results
 from triptych.lab.results.ledger import SCOPES
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails, scale_name
 from triptych.studies.api.records import to_json
 from triptych.studies.api.verdicts import Check
+
+if TYPE_CHECKING:
+    from triptych.lab.results.gathering import Results
 
 AS_PUBLISHED = "as published"
 _STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not run yet": "dim"}
@@ -26,7 +28,7 @@ _COLOUR = {Status.HOLDS: "green", Status.FAILS: "bold red", Status.UNDECIDED: "y
 
 
 def print_results(
-    results: Results, *, ids: set[str] | None = None, everything: bool, total: bool = True
+    results: "Results", *, ids: set[str] | None = None, everything: bool, total: bool = True
 ) -> None:
     """Every claim with a line per check.
 
@@ -52,7 +54,7 @@ def print_results(
         console.print("\n" + score(results))
 
 
-def print_summary(results: Results, chosen: Sequence[Judged] | None = None) -> None:
+def print_summary(results: "Results", chosen: Sequence[Judged] | None = None) -> None:
     """A screen: the counts, then a line for each claim that fails or is undecided.
 
     chosen
@@ -102,8 +104,10 @@ def _with_those_beyond(found: Sequence[Judged]) -> str:
     )
 
 
-def closing(changed: Sequence[Change] | None, page: Path, judged: Sequence[Judged]) -> list[str]:
-    """Three lines after a run: what changed, where the page is, what to try next."""
+def closing(
+    changed: Sequence[Change] | None, page: Path | None, judged: Sequence[Judged]
+) -> list[str]:
+    """The last lines after a run: what changed, where the page is if any, what to try next."""
     if changed is None:
         known = sum(line.status in STATUSES[:3] for line in judged)
         news = f"Changed: this is the first run here; {known} claims have a verdict."
@@ -113,7 +117,7 @@ def closing(changed: Sequence[Change] | None, page: Path, judged: Sequence[Judge
         first = ", ".join(f"{change.id} {change.now}" for change in changed[:4])
         more = f" and {len(changed) - 4} more" if len(changed) > 4 else ""
         news = f"Changed: {first}{more}."
-    return [news, f"Open {page}", f"Next: {_next(judged)}"]
+    return [news, *([f"Open {page}"] if page else []), f"Next: {_next(judged)}"]
 
 
 def _next(judged: Sequence[Judged]) -> str:
@@ -129,7 +133,7 @@ def _next(judged: Sequence[Judged]) -> str:
     return "`triptych new study my_study` writes the start of a study of your own."
 
 
-def _groups(results: Results) -> list[tuple[str, list[Judged]]]:
+def _groups(results: "Results") -> list[tuple[str, list[Judged]]]:
     own = [(f"Your own study {name}", lines) for name, lines in results.own.items()]
     return [("", results.published), *own]
 
@@ -210,7 +214,7 @@ def number(value: float) -> str:
     return f"{value:.0f}" if whole else f"{value:.4g}"
 
 
-def score(results: Results) -> str:
+def score(results: "Results") -> str:
     """The counts, each scope apart, as "48 hold, 6 fail; at a smaller scale 4 hold ..."."""
     counted = [line for line in results.published if not line.entry.extension]
     text = f"Of {len(counted)} published results, {score_of(counted)}."

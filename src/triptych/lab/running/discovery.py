@@ -10,30 +10,91 @@ A study crosses from one process to another as text, so that nothing but plain d
 import hashlib
 import importlib
 import importlib.util
-import pkgutil
+import json
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from triptych.core.errors import UserError
+from triptych.lab import kept
 from triptych.lab.running.fingerprint import OWN_FILE
+from triptych.lab.running.reached import digest_reached, edited
+from triptych.lab.running.sources import PACKAGE
 from triptych.studies.api.study import AnyStudy, Study
 
+_KEPT = "studies"  # names and claims of studies, in the user's folder for caches
+_MOST_KEPT = 400
 
-def find_studies() -> dict[str, AnyStudy]:
+
+class Known(NamedTuple):
+    """What is known of a study without importing it."""
+
+    name: str
+    module: str
+    claims: tuple[str, ...]
+
+
+class Studies(Mapping[str, AnyStudy]):
+    """Studies by name; each is imported when it is asked for."""
+
+    def __init__(self, known: Mapping[str, Known]) -> None:
+        self._known = known
+
+    def __getitem__(self, name: str) -> AnyStudy:
+        return importlib.import_module(self._known[name].module).STUDY
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known)
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._known
+
+    def module(self, name: str) -> str:
+        """The module that has the study."""
+        return self._known[name].module
+
+    def judges(self) -> dict[str, str]:
+        """Id of a claim -> the study that judges it."""
+        return {claim: each.name for each in self._known.values() for claim in each.claims}
+
+
+def find_studies() -> Studies:
     """The studies of the package by name: every module under `triptych.studies` with STUDY."""
-    package = importlib.import_module("triptych.studies")
-    found: dict[str, AnyStudy] = {}
-    for info in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        study = vars(importlib.import_module(info.name)).get("STUDY")
-        if not isinstance(study, Study):
+    found: dict[str, Known] = {}
+    for file in sorted((PACKAGE / "studies").rglob("*.py")):
+        if not re.search(r"^STUDY\b", file.read_text("utf-8"), re.MULTILINE):
             continue
-        if study.name in found:
-            raise ValueError(f"two studies are called {study.name!r}; one is in {info.name}")
-        found[study.name] = study
-    return dict(sorted(found.items()))
+        parts = file.relative_to(PACKAGE).with_suffix("").parts
+        module = ".".join(["triptych", *parts]).removesuffix(".__init__")
+        known = _known(module)
+        if known is None:
+            continue
+        if known.name in found:
+            raise ValueError(f"two studies are called {known.name!r}; one is in {module}")
+        found[known.name] = known
+    return Studies(dict(sorted(found.items())))
+
+
+def _known(module: str) -> Known | None:
+    """What is known of the study in a module: kept as long as the sources are the same."""
+    name = kept.name_of([module, digest_reached([module])])
+    try:
+        said, claims = json.loads(kept.read(_KEPT, name) or "")
+        return Known(str(said), module, tuple(map(str, claims)))
+    except (ValueError, TypeError):
+        study = vars(importlib.import_module(module)).get("STUDY")
+        if not isinstance(study, Study):
+            return None
+        claims = [claim.id for claim in study.claims]
+        if not edited([module]):
+            kept.keep(_KEPT, name, json.dumps([study.name, claims]), most=_MOST_KEPT)
+        return Known(study.name, module, tuple(claims))
 
 
 def load_study(where: str | Path) -> AnyStudy:

@@ -23,11 +23,11 @@ from triptych.lab.running.engines.inline import run_inline
 from triptych.lab.running.engines.local import run_locally
 from triptych.lab.running.engines.ray import run_on_ray
 from triptych.lab.running.environment import environment
-from triptych.lab.running.fingerprint import Code, code_of, same_code, same_study_code
+from triptych.lab.running.fingerprint import Code, code_of, same_code
 from triptych.lab.running.items import Ended, Event, WorkItem
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Progress, Quiet
-from triptych.lab.running.store import Store, StoredUnit
+from triptych.lab.running.store import Store, StoredUnit, made_before_an_edit
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, short_labels
 
@@ -130,15 +130,6 @@ def run_study(
                 store.reset_running()
     seconds = time.monotonic() - started
     return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older, core_seconds)
-
-
-def made_before_an_edit(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
-    """The finished units whose rows were made by other code of the study than today's."""
-    return [
-        unit
-        for unit in units
-        if unit.status == "done" and unit.code and not same_study_code(unit.code, code)
-    ]
 
 
 def made_by_other_code(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:

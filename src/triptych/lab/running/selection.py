@@ -76,7 +76,7 @@ def _published_claims(studies: Iterable[AnyStudy]) -> dict[str, int]:
     return {study.name: sum(claim.id in published for claim in study.claims) for study in studies}
 
 
-def _own_study(name: str, known: dict[str, AnyStudy]) -> Chosen:
+def _own_study(name: str, known: Mapping[str, AnyStudy]) -> Chosen:
     study, file = load_study(name), Path(name.rpartition(".py")[0] + ".py").resolve()
     if study.name in known:
         raise UserError(

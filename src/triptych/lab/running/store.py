@@ -12,6 +12,7 @@ A finished unit has a checksum of its rows and of all that is stored with them (
 that was changed or lost rows counts as failed, so that the next run does it again.
 """
 
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -28,7 +29,7 @@ from triptych.lab.running.checksums import (
     read_fields,
 )
 from triptych.lab.running.database import SCHEMA, Database, StoreError
-from triptych.lab.running.fingerprint import Code
+from triptych.lab.running.fingerprint import Code, same_study_code
 from triptych.lab.running.plan import PlannedUnit
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, unit_text
@@ -411,6 +412,16 @@ class Store:
         except json.JSONDecodeError as error:
             raise self._db.damaged(f"{what} is no JSON: {text[:40]!r}") from error
 
+    def digest(self, study: str, scale: Scale) -> str:
+        """Digest of all that is stored of a study at one scale, as it is stored."""
+        with self._db.reading():
+            lines = self._lines(study, scale.value, outdated=False)
+            texts = self._texts(study, scale.value)
+        kept = hashlib.sha256()
+        for line in lines:
+            kept.update(ascii([*line.values(), *texts.get(line["key"], [])]).encode())
+        return kept.hexdigest()
+
     def rows(self, study: str | AnyStudy, scale: Scale) -> list[JsonRow]:
         """The rows of the current units that are done, as JSON, in plan order."""
         name = study if isinstance(study, str) else study.name
@@ -461,6 +472,15 @@ class Store:
             (study, self._scale(scale)): self._json(text, f"what is kept of {study}")
             for study, scale, text in found
         }
+
+
+def made_before_an_edit(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
+    """The finished units whose rows were made by other code of the study than today's."""
+    return [
+        unit
+        for unit in units
+        if unit.status == "done" and unit.code and not same_study_code(unit.code, code)
+    ]
 
 
 def records_of(units: Iterable[StoredUnit]) -> list[JsonRow]:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote
 
 from triptych.core.validation import UserError
-from triptych.lab.results.gathering import gather, render_report_of
+from triptych.lab.results.gathering import REPORT, gather, render_report_of
 from triptych.lab.running.store import FILE, Store
 from triptych.lab.serving import block_gibbs, hidden_tokens, pages, replays, verifier_error
 from triptych.lab.serving.live import Live
@@ -52,6 +52,7 @@ class Site:
         self._computing = threading.Lock()  # one question at a time: they share the cores
         self._reporting = threading.Lock()
         self._report: tuple[str, str] | None = None
+        self._behind: threading.Thread | None = None
 
     def answer(self, path: str, query: str = "") -> Answer:
         """What is at a path below the token."""
@@ -60,7 +61,7 @@ class Site:
             state = self.live.state() | {"files": sorted(self._files())}
             return _json(state)
         if path == "report":
-            return Answer(self._current_report())
+            return self._report_page()
         if path == "replay-page":
             with self._computing:
                 return Answer(replays.page(_question(query)))
@@ -72,6 +73,32 @@ class Site:
         if path in pages.PAGES:
             return Answer(pages.render(path, self.folder))
         raise NotFound(f"There is no page {path!r} here.")
+
+    def _report_page(self) -> Answer:
+        """The report; at first the folder's own, if it is of the rows stored now.
+
+        A new one is made behind it, with the judges of today.
+        """
+        if self._report is None and (kept := self._written_report()) is not None:
+            if self._behind is None:
+                self._behind = threading.Thread(target=self._current_report, daemon=True)
+                self._behind.start()
+            return Answer(kept, alone=True)
+        return Answer(self._current_report())
+
+    def _written_report(self) -> str | None:
+        """The folder's report; None where there is none or the rows are newer."""
+        file, store = self.folder / REPORT, self.folder / FILE
+        log = store.with_name(f"{FILE}-wal")  # what SQLite has not put into the store yet
+        try:
+            rows = store.stat().st_mtime_ns
+            if log.exists() and log.stat().st_size:
+                rows = max(rows, log.stat().st_mtime_ns)
+            if not _is_plain(file) or file.stat().st_mtime_ns < rows:
+                return None
+            return file.read_text("utf-8")
+        except (OSError, UnicodeDecodeError):
+            return None
 
     def _current_report(self) -> str:
         """The report of the rows stored now; it is made again when units have ended."""
