@@ -4,6 +4,7 @@
     python tools/translate_on_gpu.py prepare --pairs FOLDER --out DATA.npz --vocabulary 8000
     python tools/translate_on_gpu.py all --data DATA.npz --out FOLDER --seconds 670
     python tools/translate_on_gpu.py pipeline --data DATA.npz --out FOLDER --direction en-de
+    python tools/translate_on_gpu.py pairs --data SOFTWARE.npz --out FOLDER --first-seed 2
     python tools/translate_on_gpu.py latency --data DATA.npz --out FOLDER --direction en-de
     python tools/translate_on_gpu.py speed --data DATA.npz
     python tools/translate_on_gpu.py check
@@ -12,6 +13,10 @@
 needs `--corpus software` in `all`. `prepare` runs where the text is: it learns the vocabulary and
 writes the numbers. `all` starts the pipelines of both directions and two seeds side by side, then
 the latencies. Each writes a line of JSON after every phase, so nothing is lost when the machine is.
+With `--rules` the networks also translate by other rules for repeated tokens, for the study
+`translation_rules`. `pairs` trains on 20 to 310 thousand pairs side by side, for the study
+`translation_pairs`; the last training gets the seconds that are left. Both go with `--no-weights`
+where the weights need not come back.
 `speed` says how long a step takes, each way; `all --choosing 60` takes the fastest of them. `check`
 compares attention of short sentences with torch's, on this GPU.
 """
@@ -36,6 +41,7 @@ from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.short_attention import attend
 from triptych.studies.refinement.real_translation.study import LARGER, RealTranslation, units
 from triptych.studies.refinement.shared.files import read_lines
+from triptych.studies.refinement.shared.more_phases import RulesPipeline, WatchedPipeline
 from triptych.studies.refinement.shared.pipeline import (
     SETS,
     Pairs,
@@ -45,6 +51,8 @@ from triptych.studies.refinement.shared.pipeline import (
 )
 from triptych.studies.refinement.shared.splitting import AlignedPair, split_by_origin
 from triptych.studies.refinement.shared.translating import Refinement
+from triptych.studies.refinement.translation_pairs.study import TranslateSome, TranslationPairs
+from triptych.studies.refinement.translation_pairs.study import units as units_of_pairs
 from triptych.training.translation import Corruption
 
 DIRECTIONS = ("en-de", "de-en")
@@ -60,12 +68,24 @@ def load(path: Path) -> Pairs:
         return Pairs.from_arrays({name: arrays[name] for name in arrays.files})
 
 
+LAST = 30.0  # seconds that translating needs after the last training
+
+
 def plan_of(options: argparse.Namespace) -> Plan:
-    """The plan of the study for this corpus, with changes."""
-    plan = next(unit for unit in units(RealTranslation()) if unit.data == options.corpus).plan()
+    """The plan of the study for this corpus or number of pairs, with changes."""
+    if options.size:
+        plan = plans_of_sizes()[options.size]
+    else:
+        plan = next(unit for unit in units(RealTranslation()) if unit.data == options.corpus).plan()
     changes = json.loads(options.plan)
     tuples = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
     return replace(plan, **tuples)
+
+
+def plans_of_sizes() -> dict[int, Plan]:
+    """The plans of `translation_pairs`, by the number of pairs."""
+    every = units_of_pairs(TranslationPairs())
+    return {unit.pairs: unit.plan() for unit in every if isinstance(unit, TranslateSome)}
 
 
 def write_line(path: Path, record: dict[str, object]) -> None:
@@ -79,12 +99,14 @@ def write_line(path: Path, record: dict[str, object]) -> None:
 
 def pipeline(options: argparse.Namespace) -> None:
     source, target = options.direction.split("-")
-    name = f"{options.direction}-{options.seed}"
+    name = f"{options.direction}-{options.seed}" + (f"-{options.size}" if options.size else "")
     folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
     torch.backends.cuda.matmul.allow_tf32 = True
     plan, device = plan_of(options), options.device
     began = time.time()
-    work = Pipeline(
+    kind = WatchedPipeline if options.size else RulesPipeline if options.rules else Pipeline
+    work = kind(
         load(Path(options.data)),
         source,
         target,
@@ -104,11 +126,19 @@ def pipeline(options: argparse.Namespace) -> None:
     head = {"phase": "begin", "direction": options.direction, "seed": options.seed}
     sizes = {"pairs": len(work.sources), "vocab_size": work.pairs.vocab_size}
     write_line(folder / f"{name}.jsonl", head | about | sizes)
-    for phase, run in work.phases():
+    phases = work.phases_of_pairs() if isinstance(work, WatchedPipeline) else work.phases()
+    if isinstance(work, RulesPipeline):
+        phases = [*phases, ("rules", work.rules)]
+        write_line(folder / f"{name}.rules.jsonl", head | about | sizes)
+    for phase, run in phases:
         left = options.deadline - time.time()
+        file = folder / f"{name}{'.rules' if phase == 'rules' else ''}.jsonl"
+        if options.size and phase == "padir":  # rows say how many steps were done
+            steps, seconds = plan.padir
+            work.plan = replace(plan, padir=(steps, max(5.0, min(seconds, left - LAST))))
         if left < 5 or (phase.startswith("ablation") and left < options.ablation_needs):
             log(name, phase, f"left out: {left:.0f} s are left")
-            write_line(folder / f"{name}.jsonl", {"phase": phase, "left_out": True})
+            write_line(file, {"phase": phase, "left_out": True})
             continue
         started = time.time()
         try:
@@ -122,14 +152,14 @@ def pipeline(options: argparse.Namespace) -> None:
                 found = run()
         except Exception as error:
             log(name, phase, "FAILED", repr(error)[:500])
-            write_line(folder / f"{name}.jsonl", {"phase": phase, "failed": repr(error)[:2000]})
+            write_line(file, {"phase": phase, "failed": repr(error)[:2000]})
             if phase in ("teacher", "distil", "student", "padir"):
                 raise
             continue
         record = {"phase": phase, "seconds": time.time() - started, "found": found}
-        write_line(folder / f"{name}.jsonl", record)
+        write_line(file, record)
         log(name, phase, f"done in {time.time() - started:.0f} s, {time.time() - began:.0f} in all")
-        if phase in ("student", "padir"):
+        if phase in ("student", "padir") and not options.no_weights:
             keep(folder / f"weights-{name}-{phase}.pt.npz", work.nets[phase])
 
 
@@ -326,6 +356,8 @@ def start_mps() -> dict[str, str]:
     environment["CUDA_MPS_LOG_DIRECTORY"] = "/tmp/translate-mps-log"
     for name in ("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"):
         Path(environment[name]).mkdir(parents=True, exist_ok=True)
+    if (Path(environment["CUDA_MPS_PIPE_DIRECTORY"]) / "control").exists():
+        return environment  # another call has started it
     done = subprocess.run([control, "-d"], env=environment, capture_output=True, text=True)
     log("mps:", done.returncode, done.stdout.strip(), done.stderr.strip())
     return environment if done.returncode == 0 else dict(os.environ)
@@ -370,6 +402,8 @@ def everything(options: argparse.Namespace) -> None:
     shared_work = [*shared, "--plan", options.plan, "--corpus", options.corpus]
     shared_work += ["--deadline", str(deadline)]
     shared_work += ["--ablation-needs", str(options.ablation_needs)]
+    shared_work += ["--rules"] if options.rules else []
+    shared_work += ["--no-weights"] if options.no_weights else []
     if mode == "eager":
         shared_work.append("--eager")
     if options.choosing:
@@ -401,6 +435,36 @@ def everything(options: argparse.Namespace) -> None:
     for process in timing:
         process.wait()
     collect(folder, options)
+    write_text(folder / "DONE", "done\n")
+    log(f"DONE after {time.time() - began:.0f} s")
+
+
+def by_pairs(options: argparse.Namespace) -> None:
+    """Every number of pairs side by side, the largest first; seed after seed is another call."""
+    folder = Path(options.out)
+    folder.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    environment = start_mps() if options.device == "cuda" and not options.no_mps else os.environ
+    environment = dict(environment) | {"OMP_NUM_THREADS": "2", "PYTHONUNBUFFERED": "1"}
+    deadline = began + options.seconds
+    sizes = [int(size) for size in options.sizes.split(",")] if options.sizes else plans_of_sizes()
+    command = [sys.executable, __file__, "pipeline", "--data", options.data, "--out", options.out]
+    command += ["--device", options.device, "--plan", options.plan, "--no-weights"]
+    command += ["--kernels", options.kernels, "--deadline", str(deadline)]
+    command += ["--compile"] if options.compile else []
+    command += ["--eager"] if options.eager else []
+    work = []
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
+        for size in sorted(sizes, reverse=True):
+            for direction in options.directions.split(","):
+                own = ["--direction", direction, "--seed", str(seed), "--size", str(size)]
+                work.append(subprocess.Popen([*command, *own], env=environment))
+    for process in work:
+        try:
+            process.wait(timeout=max(1.0, deadline + 25 - time.time()))
+        except subprocess.TimeoutExpired:
+            log("a pipeline is stopped at its deadline")
+            process.terminate()
     write_text(folder / "DONE", "done\n")
     log(f"DONE after {time.time() - began:.0f} s")
 
@@ -467,7 +531,7 @@ def main() -> None:
     parser.add_argument(
         "what",
         choices=(
-            *("all", "pipeline", "latency", "split", "prepare"),
+            *("all", "pipeline", "pairs", "latency", "split", "prepare"),
             *("probe", "speed", "check", "collect"),
         ),
     )
@@ -484,6 +548,10 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--plan", default="{}")
+    parser.add_argument("--rules", action="store_true", help="other rules for repeated tokens too")
+    parser.add_argument("--no-weights", action="store_true", help="weights are not kept")
+    parser.add_argument("--size", type=int, default=0, help="pairs, of translation_pairs")
+    parser.add_argument("--sizes", default="", help="of `pairs`; all of the study without")
     parser.add_argument("--eager", action="store_true")
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--kernels", choices=("torch", "short"), default="torch")
@@ -501,6 +569,7 @@ def main() -> None:
     {
         "all": everything,
         "pipeline": pipeline,
+        "pairs": by_pairs,
         "latency": latency,
         "split": split,
         "prepare": prepare,

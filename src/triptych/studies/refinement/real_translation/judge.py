@@ -72,7 +72,10 @@ def translations(rows: Rows[Row]) -> Verdict:
         ),
         *_size(captions(rows, Trained)),
         *(
-            shown(f"{text}, the same with {_steps(steps)}", over_sentences(found))
+            shown(
+                f"{text}: BLEU of refinement with {_steps(steps)} minus that of beam search",
+                over_sentences(found),
+            )
             for text, data, on in SETS
             for steps in (1, 2, 4, 10)
             if (text, steps) not in ((SETS[0][0], 4), (SETS[0][0], 10))
@@ -147,7 +150,9 @@ def one_pass(rows: Rows[Row]) -> Verdict:
             MOST,
         ),
         *(
-            shown(f"{text}: the same share", share(data, on))
+            shown(
+                f"{text}: BLEU after one pass, as a share of that of beam search", share(data, on)
+            )
             for text, data, on in SETS[1:]
             if any(key[:2] == (data, on) for key in one)
         ),
@@ -182,10 +187,22 @@ def self_attention(rows: Rows[Row]) -> Verdict:
         *_beside(
             rows,
             (
-                (4, "self_max", "the same in the head where it is largest"),
-                (4, "self_top1", "how often the neighbour is attended to most: the same ratio"),
-                (4, "self_top2", "how often it is among the two attended to most"),
-                (1, "self_avg", "the first ratio after one step"),
+                (
+                    4,
+                    "self_max",
+                    "attention to each other in the head where it is largest: the same ratio",
+                ),
+                (
+                    4,
+                    "self_top1",
+                    "how often the neighbour is what a position attends to most: the same ratio",
+                ),
+                (
+                    4,
+                    "self_top2",
+                    "how often it is among the two positions attended to most: the same ratio",
+                ),
+                (1, "self_avg", "attention to each other after one step: the same ratio"),
             ),
         ),
         *_by_text(rows, "self_avg"),
@@ -218,10 +235,14 @@ def cross_attention(rows: Rows[Row]) -> Verdict:
         *_beside(
             rows,
             (
-                (4, "tv_min", "total variation in the head where it is smallest"),
-                (4, "tv_max", "total variation in the head where it is largest"),
-                (4, "cross_top2", "how often their two most attended source tokens overlap"),
-                (1, "tv_avg", "total variation after one step"),
+                (4, "tv_min", "total variation in the head where it is smallest: the same ratio"),
+                (4, "tv_max", "total variation in the head where it is largest: the same ratio"),
+                (
+                    4,
+                    "cross_top2",
+                    "how often their two most attended source tokens overlap: the same ratio",
+                ),
+                (1, "tv_avg", "total variation after one step: the same ratio"),
             ),
         ),
         *_by_text(rows, "tv_avg"),
@@ -238,7 +259,7 @@ def _beside(rows: Rows[Row], named: Sequence[tuple[int, str, str]]) -> list[Chec
 def _by_text(rows: Rows[Row], measure: str) -> list[Check]:
     """The deciding ratio for each kind of text alone."""
     return [
-        shown(f"the first ratio, {text} alone", over_runs(values))
+        shown(f"the first ratio of this list, {text} alone", over_runs(values))
         for data, text in TEXTS.items()
         if len(values := _ratios(rows, 4, measure, (data,))) > 1
     ]

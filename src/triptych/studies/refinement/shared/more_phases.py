@@ -78,8 +78,9 @@ class WatchedPipeline(Pipeline):
         ]
 
     def _with_losses(self, run: Callable[[], Found]) -> Found:
-        self.watched: list[float] = []
         found = run()
+        if "training" not in found:
+            return found
         return found | {"validation": [round(loss, 4) for loss in self.watched]}
 
     def _train(
@@ -95,7 +96,8 @@ class WatchedPipeline(Pipeline):
         report: Callable[[int, float], None] | None = None,
     ) -> tuple[EncoderDecoder, TranslationHistory]:
         """As in `Pipeline`, with a look at the validation pairs at every tenth of the steps."""
-        plan = self.plan
+        plan, watched = self.plan, list[float]()
+        self.watched = watched
         shape = PairShape(
             self.pairs.vocab_size,
             plan.length,
@@ -125,8 +127,8 @@ class WatchedPipeline(Pipeline):
         )
 
         def look(step: int, loss: float) -> None:
-            if step >= (len(self.watched) + 1) * budget[0] / 10 and len(self.watched) < 9:
-                self.watched.append(self.validation(net, corruption))
+            if step >= (len(watched) + 1) * budget[0] / 10 and len(watched) < 9:
+                watched.append(self.validation(net, corruption))
             if report is not None:
                 report(step, loss)
 
@@ -141,11 +143,11 @@ class WatchedPipeline(Pipeline):
             recorded=self.recorded,
             report=look,
         )
-        self.watched.append(self.validation(net, corruption))
+        watched.append(self.validation(net, corruption))
         self.say(
             f"{name}: {history.steps} steps in {history.seconds:.0f} s, "
             f"recorded {history.recorded} ({history.why_not}), loss {history.losses[-1]:.3f}, "
-            f"validation {[round(loss, 3) for loss in self.watched]}"
+            f"validation {[round(loss, 3) for loss in watched]}"
         )
         self.nets[name] = net
         return net, history

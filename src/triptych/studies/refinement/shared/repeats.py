@@ -15,14 +15,13 @@ a sentence fills the row. Here the first token has no left neighbour.
 """
 
 from collections.abc import Sequence
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.randomness import TorchRng
-from triptych.core.validation import UserError
 from triptych.inference.chains.refinement import (
     Refiner,
     best_hypotheses,
@@ -62,16 +61,12 @@ def translated_by(
         case "before":
             how = Refinement(steps, lengths, drop=False)
             return refined_translations(net, sources, how, rng)
-        case "random":
-            return refined_translations(net, sources, Refinement(steps, lengths, stutter=rule), rng)
-        case "keep":
+        case "random" | "keep":
             return refined_translations(net, sources, Refinement(steps, lengths, stutter=rule), rng)
         case "program":
             return _as_in_the_program(net, sources, Refinement(steps, lengths), rng)
         case "least_sure":
             return _with_a_schedule(net, sources, rng, steps=steps, lengths=lengths)
-        case _:
-            raise UserError(f"there is no rule {rule!r}; choose of {get_args(Rule)}")
 
 
 def _as_in_the_program(

@@ -199,8 +199,8 @@ STUDY = Study(
         Scale.SMOKE: TranslationPairs(
             **TINY,
             **_TOY,
-            pairs=(80, 160),
-            teacher_steps=(25, 25),
+            pairs=(120, 160),
+            teacher_steps=(60, 60),
             student_steps=(4, 4),
             padir_steps=(4, 4),
             clues=100,
