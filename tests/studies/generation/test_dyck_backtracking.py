@@ -271,6 +271,17 @@ def test_the_printed_algorithm_is_the_second_finding_of_figure_3_2():
     assert judge_remaining(Rows(printed)).outcome is Status.UNDECIDED  # the program is missing
 
 
+def test_nearly_all_are_more_than_95_in_100():
+    """Of 200 errors 190 are wrong closings, 95 %, in one kind of network, and 191 in another."""
+    left = HELD["li.fig-3.2"][0]
+    assert isinstance(left, Unseen)
+    for closing, share in ((190, 0.0), (191, 100.0)):
+        kinds = {"wrong_close": closing, "premature_end": 200 - closing}
+        changed = replace(left, errors=200, error_kinds=kinds, quota_used_up=closing)
+        checks = judge_remaining(Rows(on_networks(changed))).checks
+        assert [check.value for check in checks[:2]] == [share, share]
+
+
 def test_figure_3_2_asks_what_most_networks_do():
     """Two networks of ten have nearly all errors, of another kind; eight are as published. Pooled,
     22 % of the errors are wrong closings; by network, 8 of 10 have more than 95 %."""
