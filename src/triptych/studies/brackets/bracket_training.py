@@ -9,6 +9,7 @@ authors' settings. Of all layers it is measured how far they are from uniform at
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -227,7 +228,7 @@ def judge_third_layer(rows: Rows[Row]) -> Verdict:
     )
 
 
-def length_figure(rows: Rows[Row]) -> Figure:
+def length_figure(rows: Rows[Any]) -> Figure:
     """The variation of each published setting against the steps of training."""
     kinds: tuple[Kind, ...] = ("ours", "control", "truth", "ours", "control", "truth")
     panels = []
@@ -286,6 +287,8 @@ def _threes(near: tuple[int, int] = (0, 0), far: tuple[int, int] = (0, 0)) -> li
 THIRD_HELD = _threes()
 THIRD_REFUTED = [_threes(near=cell) for cell in CELLS] + [_threes(far=cell) for cell in CELLS]
 
+SHARED: list[Claim[Any]] = [*OF_LENGTHS, *ON_PREFIXES]  # judged in `bracket_attention`, too
+
 STUDY = Study(
     name="bracket_training",
     question="How far is trained attention on brackets apart, after how much training?",
@@ -315,8 +318,7 @@ STUDY = Study(
     run=run,
     rows=(Network, Sentences, FromUniform),
     claims=[
-        *OF_LENGTHS,
-        *ON_PREFIXES,
+        *SHARED,
         Claim("li.fig-2.18", judge_third_layer, THIRD_REFUTED, THIRD_HELD),
     ],
     figures=[length_figure],

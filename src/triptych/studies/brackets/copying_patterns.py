@@ -16,6 +16,7 @@ from triptych.core.randomness import TorchRng
 from triptych.models.layers import Block
 from triptych.models.transformer import Shape, Transformer
 from triptych.studies.api.decide import Verdict, above, at_least, decide, shown
+from triptych.studies.api.figures import Figure
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.brackets.bracket_copying import (
     ENOUGH,
@@ -189,6 +190,12 @@ BOTH_REFUTED = [many(replace(_BOTH, closing=(1.0,) * 4)), many(FOUR)]
 ONE_HELD = many(ROW)
 ONE_REFUTED = [many(ROW, uniform=0.5), many(ROW, closing=(1.0,), one_kind=(1.0,))]
 
+
+def patterns_figure(rows: Rows[Copying]) -> Figure:
+    """That of `bracket_copying`, of these networks."""
+    return replace(copying_figure(rows), name="copying_patterns")
+
+
 STUDY = Study(
     name="copying_patterns",
     question="Which patterns of copying networks look meaningful, and are they needed?",
@@ -205,5 +212,5 @@ STUDY = Study(
         Claim("li.fig-2.20", judge_one_layer, ONE_REFUTED, ONE_HELD),
         Claim("li.fig-2.21", judge_both_kinds, BOTH_REFUTED, BOTH_HELD),
     ],
-    figures=[copying_figure],
+    figures=[patterns_figure],
 )

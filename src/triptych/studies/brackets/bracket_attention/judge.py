@@ -72,6 +72,10 @@ FIRST = {
 }
 DATA = {"complete": "whole strings", "prefixes": "prefixes"}
 POSITIONS = {"none": "no positions", "linear": "linear positions"}
+BOTH_POSITIONS: tuple[tuple[Positions, str], ...] = (
+    ("none", "without positions"),
+    ("linear", "linear positions"),
+)
 CONVERGED = 5760  # steps of 100 strings; 40 passes are 1,440
 NAMES = {
     "positions": "whole strings, linear positions",
@@ -128,7 +132,7 @@ def judge_patterns(rows: Rows[Row]) -> Verdict:
     """Few accurate networks have a stack-like last layer."""
     checks: list[Check] = []
     needs = []
-    for positions, label in (("none", "without positions"), ("linear", "linear positions")):
+    for positions, label in BOTH_POSITIONS:
         found = good(rows, first="standard", data="complete", positions=positions)
         needs.append(at_least(f"networks at 97 % or more, {label}", len(found), ENOUGH))
         if found:
@@ -235,7 +239,7 @@ def judge_prefix_patterns(rows: Rows[Row]) -> Verdict:
     """Figure 2.14: on prefixes, two layers are not stack-like either, and patterns differ."""
     checks: list[Check] = []
     needs = []
-    for positions, label in (("none", "without positions"), ("linear", "linear positions")):
+    for positions, label in BOTH_POSITIONS:
         found = longest(good(rows, first="standard", data="prefixes", positions=positions))
         needs.append(at_least(f"networks at 97 % or more, {label}", len(found), ENOUGH))
         if len(found) > 1:
@@ -274,7 +278,7 @@ def judge_longer(rows: Rows[Row]) -> Verdict:
     """Figure 2.15: networks trained on prefixes are farther apart on longer sequences."""
     checks: list[Check] = []
     needs = []
-    for positions, label in (("none", "without positions"), ("linear", "linear positions")):
+    for positions, label in BOTH_POSITIONS:
         networks = longest(of_variation(rows, "prefixes", "standard", positions))
         on_word = [row.pattern for row in sorted(networks, key=lambda row: row.seed)]
         longer = [
@@ -526,7 +530,8 @@ def _on_prefixes(variance: float = 10.0, **changed: Any) -> list[Row]:
     """Networks of both kinds; `changed` are fields of those with the positions it names."""
     which = changed.pop("which", None)
     found: list[Row] = []
-    for positions in ("none", "linear"):
+    both: tuple[Positions, ...] = ("none", "linear")
+    for positions in both:
         mine = which in (None, positions)
         found += _networks(
             variance if mine else 10.0, positions=positions, **_PREFIX, **(changed if mine else {})

@@ -97,7 +97,11 @@ def _penalty_checks(rows: Rows[Balanced], data: Data, source: Source) -> list[Ch
 def _levels(rows: Rows[Balanced], data: Data) -> list[Check]:
     """What stands beside: both networks as the program measures them."""
     checks = []
-    for label, penalty in (("no penalty", "none"), ("the program's penalty", "programmed")):
+    kinds: tuple[tuple[str, Penalty], ...] = (
+        ("no penalty", "none"),
+        ("the program's penalty", "programmed"),
+    )
+    for label, penalty in kinds:
         found = points(rows, data, penalty, "program")
         if found:
             share = scaled(mean([p.accuracy for p in found]), 100.0)
@@ -120,10 +124,8 @@ def _needs(rows: Rows[Balanced], data: Data, *, penalty: bool = True) -> list[Ne
         ("measured as in the text, no penalty", "none", "text"),
     ]
     if penalty:
-        kinds += [
-            ("measured as in the program, its penalty", "programmed", "program"),
-            ("measured as in the text, its penalty", "printed", "text"),
-        ]
+        kinds.append(("measured as in the program, its penalty", "programmed", "program"))
+        kinds.append(("measured as in the text, its penalty", "printed", "text"))
     return [
         at_least(
             f"networks at 97 % or more, {label}", len(points(rows, data, kind, source)), ENOUGH
