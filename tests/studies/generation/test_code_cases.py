@@ -209,6 +209,9 @@ def test_settings_in_a_sentence():
         "Algorithm 1 (top_p 1, temperature 1.2, B = 10, threshold 0.5)"
     )
     assert said("best of 2 lines") == "best of 2 lines"
+    assert said(guided(0.95, 1.0, "rule", "Q=10")) == (
+        "Algorithm 1 (top_p 0.95, temperature 1, a rule as its verifier, Q = 10)"
+    )
 
 
 def test_quotients_and_shared_repeats_by_hand():

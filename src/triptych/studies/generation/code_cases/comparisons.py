@@ -28,6 +28,12 @@ CASES = "percentage points of distinct correct cases"  # the unit of a differenc
 _SETTINGS = re.compile(r"(sampling|Algorithm 1) p=(\S+) T=([^ ,]+)(?:, (.*))?")
 
 
+_WORDS = {
+    "rule": "a rule as its verifier",
+    "meaningful names": "names with another meaning",
+}
+
+
 def said(config: str) -> str:
     """A configuration in a sentence.
 
@@ -38,8 +44,8 @@ def said(config: str) -> str:
         return config
     method, top_p, temperature, more = known.groups()
     settings = [f"top_p {top_p}", f"temperature {temperature}"]
-    if more:
-        settings += [re.sub(r"^([QB])=", r"\1 = ", part) for part in more.split(", ")]
+    for part in more.split(", ") if more else ():
+        settings.append(_WORDS.get(part) or re.sub(r"^([QB])=", r"\1 = ", part))
     return f"{method} ({', '.join(settings)})"
 
 
