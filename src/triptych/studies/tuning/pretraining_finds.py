@@ -1,4 +1,4 @@
-"""When does pretraining find it? Heads and prompts along training, beside two controls [wei, 5].
+"""When does pretraining find it? Heads and prompts along training, next to two controls [wei, 5].
 
 A prompt of k vectors has many parameters of its own. So the same head and prompt are also tuned on
 a network that was never trained, and on one that was pretrained on another HMM of the same size:

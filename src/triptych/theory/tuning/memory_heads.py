@@ -60,7 +60,7 @@ def margin(
     syntax: Bool[Tensor, " syntax"],
     values: Bool[Tensor, " values"] | None = None,
 ) -> float:
-    """The smallest singular value of the columns of M* × {j*} × S* beside V̄; 0 if there are none.
+    """The smallest singular value of the columns of M* × {j*} × S* next to V̄; 0 if there are none.
 
     That is min |Σ a_c c + v| over unit a and v in V̄: positive iff the columns are independent and
     their span meets V̄ in 0 alone. For S* it is at least min_s margin({s}) / √|S*|.
@@ -116,7 +116,7 @@ def nondegeneracy(
         f"recoverable hidden states ({source})",
         bool(syntax.any()),
         margin(model, cell, syntax, values),
-        "smallest singular value of the recoverable emissions beside all others, 0 if none is",
+        "smallest singular value of the recoverable emissions next to all others, 0 if none is",
     )
 
 

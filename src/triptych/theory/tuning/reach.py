@@ -2,7 +2,7 @@
 
 Pretraining must find where the tokens are that tell about a hidden one. In a nearly deterministic
 chain every other token does, at any distance; in one that forgets, a few neighbours do, and a
-network with a learned vector for every position has to find them at each position anew.
+network with a learned vector for every position has to find them at each position again.
 
 Notation
 --------

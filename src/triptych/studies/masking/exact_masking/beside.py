@@ -1,4 +1,4 @@
-"""What the judges of `exact_masking` share: models that are needed, numbers shown beside."""
+"""What the judges of `exact_masking` share: models that are needed, numbers that are shown."""
 
 from collections.abc import Iterable, Sequence
 

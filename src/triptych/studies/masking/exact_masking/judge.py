@@ -1,7 +1,7 @@
 """The judges of `exact_masking`, with rows that hold and rows that refute.
 
 Statements are judged, in the scope in which they are made: the lemmas on Definition 4.1.2 under
-masks that do not look at the sequence. What the rows say beyond is shown beside.
+masks that do not look at the sequence. What the rows say beyond is shown.
 """
 
 import math

@@ -2,7 +2,7 @@
 
 Four spins, all coupled by J, no field. Data sets of n sequences are fitted by k-pseudolikelihood,
 k = 1..4, with one drawn block per sequence [li, Def. 4.1.2], and for comparison with all blocks of
-every sequence. The same sequences serve every k. The squared error of θ̂ = (h, J) stands beside its
+every sequence. The same sequences serve every k. The squared error of θ̂ = (h, J) stands next to its
 exact limit tr Γ / n.
 """
 

@@ -125,7 +125,7 @@ def enumeration_error(model: Ferromagnet, ratios: ferromagnet.ModeRatios) -> flo
 
 
 def bound_reaching(unit: BoundReaching, rng: Rng) -> Iterable[Reached]:
-    """The bound on k-Gibbs beside the exact law of its time, for several N, k, J_0 and h_G."""
+    """The bound on k-Gibbs next to the exact law of its time, for several N, k, J_0 and h_G."""
     clique = unit.clique
     for extra, margin, field in product((0, 2, 3 * clique), (0.01, 0.5, 2.0), (0.02, 1.0)):
         spins = clique + extra
@@ -170,7 +170,7 @@ def _down(runs: int) -> Int[Tensor, " runs"]:
 
 
 def bound_stuck(unit: BoundStuck, rng: Rng) -> Iterable[Stuck]:
-    """The printed bound beside the exact chance that the magnetisation stays at most -2."""
+    """The printed bound next to the exact chance that the magnetisation stays at most -2."""
     clique = unit.clique
     for margin, delta, field in _stuck_cases(clique, unit.deltas):
         fields = (field,) + (0.0,) * (clique - 1) if clique <= 4 else (field / clique,) * clique

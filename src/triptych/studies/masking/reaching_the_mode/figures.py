@@ -25,7 +25,7 @@ def steps_figure(rows: Rows[Row]) -> Figure:
         [
             _steps_panel(cells, (1, 2, 3), "k-Gibbs, blocks smaller than the clique"),
             _steps_panel(cells, (4, 6, 8), "k-Gibbs, blocks that can hold the clique"),
-            _steps_panel(cells, (1, 0), "all positions at once, beside 1-Gibbs"),
+            _steps_panel(cells, (1, 0), "all positions at once, and 1-Gibbs"),
         ],
         "Ten spins, four of them a clique with coupling J, field 5 on every spin, from the clique "
         "all down to all up; 1000 steps is the budget, and a mark there means: not reached. Marks "

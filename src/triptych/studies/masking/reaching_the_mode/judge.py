@@ -312,20 +312,20 @@ def judge_stuck(rows: Rows[Row]) -> Verdict:
     drawn = [row for row in promised if row.drawn_stayed is not None]
     return decide(
         _broken(
-            "|C| ≥ 3: chance of leaving the small mode within the promised number of steps, minus "
-            "δ: largest",
+            "|C| ≥ 3: chance that the sum of the clique exceeds -2 within the promised number of "
+            "steps, minus δ: largest",
             cliques,
         ),
         _broken(
-            "|C| = 2, J_0 ≥ 0.0072: chance of leaving the small mode within the promised number "
-            "of steps, minus δ: largest",
+            "|C| = 2, J_0 ≥ 0.0072: chance that the sum of the clique exceeds -2 within the "
+            "promised number of steps, minus δ: largest",
             pairs,
         ),
         at_edge(
             "|C| = 2 with J_0 < 0.0072",
             _broken(
-                "|C| = 2, J_0 < 0.0072: chance of leaving the small mode within the promised "
-                "number of steps, minus δ: largest",
+                "|C| = 2, J_0 < 0.0072: chance that the sum of the clique exceeds -2 within the "
+                "promised number of steps, minus δ: largest",
                 edge,
             ),
         ),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Drawn:
-    """How many of the drawn T are at most t, beside P(T ≤ t), at some t.
+    """How many of the drawn T are at most t, next to P(T ≤ t), at some t.
 
     Shares, because the mean of a fast cell says little: a tail of few runs can carry it anywhere.
     """
@@ -52,7 +52,7 @@ class Lumping:
 
 @dataclass(frozen=True)
 class SpinRun(Drawn):
-    """A sampler run on ten spins, beside the exact law of the chain of the count.
+    """A sampler run on ten spins, next to the exact law of the chain of the count.
 
     setting   figure: that of Figure 4.3; bounds: a model within Assumption 4.1.5
     k         block size of k-Gibbs, 0 for independent parallel
@@ -93,7 +93,7 @@ class Modes:
 
 @dataclass(frozen=True)
 class Reached:
-    """The bound of Proposition 4.1.4 on k-Gibbs beside the exact law of T.
+    """The bound of Proposition 4.1.4 on k-Gibbs next to the exact law of T.
 
     margin, clique_sum   J_0, h_G
     steps                ⌈log_c δ⌉, as promised
@@ -123,7 +123,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Stuck:
-    """The bound of Proposition 4.1.5 on independent parallel beside the exact law of T.
+    """The bound of Proposition 4.1.5 on independent parallel next to the exact law of T.
 
     margin              J_0
     field               h_G

@@ -59,7 +59,7 @@ def _chain(model: Ferromagnet, k: int) -> CliqueChain:
 
 
 def compared(hitting: Hitting, drawn: Int[Tensor, " runs"], most: int) -> Drawn:
-    """Drawn T beside their exact law, at quantiles t of T up to `most`.
+    """Drawn T next to their exact law, at quantiles t of T up to `most`.
 
     Worked value: T geometric with ½, most 2, drawn 1, 2, 3: of three runs 1 and 2 are there by
     t = 1 and t = 2, where ½ and ¾ are expected.
@@ -112,7 +112,7 @@ def compare_lumping(unit: CompareLumping) -> Iterable[Lumping]:
 
 
 def run_on_spins(unit: RunOnSpins, rng: Rng) -> Iterable[SpinRun]:
-    """k-Gibbs and independent parallel (k = 0) on ten spins, beside the chain of the count.
+    """k-Gibbs and independent parallel (k = 0) on ten spins, next to the chain of the count.
 
     They run until the clique is all up; independent parallel in the setting of the bounds until its
     magnetisation exceeds -2, which is what Proposition 4.1.5 speaks of.

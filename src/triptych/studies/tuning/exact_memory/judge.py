@@ -1,4 +1,4 @@
-"""Judges of the memory theorems: labels and values on R; the steps of the proofs stand beside."""
+"""Judges of the memory theorems: labels and values on R; the steps of the proofs are shown."""
 
 from collections.abc import Sequence
 from dataclasses import replace

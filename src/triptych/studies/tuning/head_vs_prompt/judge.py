@@ -103,7 +103,7 @@ def _gain(trials: Sequence[Trial]) -> Estimate:
 
 
 def _best_gain(trials: Sequence[Trial]) -> Estimate:
-    """The same prompt, and none, each with the best linear head in place of the trained one."""
+    """The same prompt, and none, each with the best linear head instead of the trained one."""
     return points([t.best_prompt - t.best_head for t in trials if t.best_prompt is not None])
 
 

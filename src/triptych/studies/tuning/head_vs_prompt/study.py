@@ -2,7 +2,7 @@
 
 A masked LM is pretrained on a random HMM with 10 symbols; a task on the hidden state at a masked
 first position is then learned by a linear head on the network's law there, or by a soft prompt with
-such a head. The network's distance to the truth and the majority rate stand beside every accuracy.
+such a head. The network's distance to the truth and the majority rate stand next to every accuracy.
 """
 
 from collections.abc import Iterable, Sequence

@@ -6,8 +6,8 @@ Figure 3 right: at each number of states, the attention head must be near 100 % 
 the published means are 97.8 to 99.9) and above the linear head on vanilla data of equal size. Where
 that linear head is at the ceiling, nothing can be above it: such a size is an edge of the
 statement, and the verdict says "except there" if the difference is absent. Text and legend of the
-figure name a linear head on vanilla data, and the verdict is about that one. The scripts beside the
-figure train an attention head on both kinds of data: that difference is shown.
+figure name a linear head on vanilla data, and the verdict is about that one. The authors' scripts
+train an attention head on both kinds of data: that difference is shown.
 
 The reason: "an attention head would perform worse" on vanilla data. Both heads were trained on the
 same networks, so their difference is taken trial by trial.

@@ -194,7 +194,7 @@ class PromptScores(NamedTuple):
     """Accuracies of a prompt trained with a linear head.
 
     trained         on the test
-    best            the same prompt with the best linear head in place of the trained one
+    best            the same prompt with the best linear head instead of the trained one
     training_set    as `trained`, on the examples it was trained on
     loss            mean over the last 20 steps, in nats
     """
