@@ -1,6 +1,8 @@
 """The steps of the finite-sample bound: rows, judges, refusals."""
 
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -13,6 +15,7 @@ from triptych.studies.masking import masked_samples as study
 from triptych.studies.masking.masked_samples import STUDY, MaskedSamples
 
 pytestmark = pytest.mark.numerical
+RowT = TypeVar("RowT")
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +25,7 @@ def rows(tmp_path_factory):
     return [row for unit in units for row in STUDY.run(unit, WorkBench(unit.seed, "cpu", folder))]
 
 
-def of(rows, kind):
+def of(rows: Iterable[study.Row], kind: type[RowT]) -> list[RowT]:
     return [row for row in rows if isinstance(row, kind)]
 
 
@@ -53,7 +56,7 @@ def test_a_bound_that_is_too_small_would_be_refuted(monkeypatch):
     monkeypatch.setattr(
         study.concentration, "corollary_bound", lambda *a, **sizes: whole(*a, **sizes) / 10_000
     )
-    found = [row for row in study._masks(unit) if row.statement == study.POINT]
+    found = [row for row in of(study._masks(unit), study.MaskBound) if row.statement == study.POINT]
     assert all(row.chance > 1 for row in found)
     verdict = study.judge_point(Rows([replace(row, model=name) for row in found for name in "ab"]))
     assert verdict.outcome is Status.FAILS
