@@ -372,7 +372,7 @@ def test_narrow_embeddings_are_judged_by_their_best_start():
     )
     others = [row for row in judge.EMBEDDING_HELD if row.width >= row.topics]
     verdict = CLAIMS["li.thm-2.1.1"].verdict([*others, bad, good])
-    assert check_of(verdict, "d < T, best starts").value == 0.0
+    assert check_of(verdict, "d < T dimensions, best starts").value == 0.0
     assert verdict.exceptions == ("τ = T",)
 
 

@@ -131,7 +131,7 @@ def one_topic(rows: Rows[Row]) -> Verdict:
     if not encoders_in(rows):
         return decide(*_beside(rows, "cosine", "embedding cosine"), needs=enough(rows))
     dealt = attention(rows, dealt=True)
-    where = "same over different topic, the lowest of models and thresholds"
+    where = "words of one topic over words of two topics, the lowest of models and thresholds"
     cosine, dot = (lowest(embedding(rows, measure)) for measure in _MEASURES)
     return decide(
         above(f"embedding cosine, {where}", cosine, 1.0, published=COSINE),
@@ -140,11 +140,26 @@ def one_topic(rows: Rows[Row]) -> Verdict:
         *_random(rows, several=False),
         *_beside(rows, "cosine", "embedding cosine"),
         *(
-            [shown("ratio with pairs of equal frequency, the lowest", min(matched))]
+            [
+                shown(
+                    "embeddings, with pairs of two topics that are as frequent as those of "
+                    "one: the lowest",
+                    min(matched),
+                )
+            ]
             if matched
             else []
         ),
-        *([shown("attention, topics dealt to other words", furthest(dealt))] if dealt else []),
+        *(
+            [
+                shown(
+                    "attention, topics given to other words at random: one topic over two",
+                    furthest(dealt),
+                )
+            ]
+            if dealt
+            else []
+        ),
         needs=enough(rows),
         measured=_measured(rows),
     )
@@ -157,7 +172,8 @@ def several_topics(rows: Rows[Row]) -> Verdict:
     found = lowest(attention(rows, several=True))
     checks = [
         above(
-            "attention, same over different topic, the lowest of models and thresholds",
+            "attention, words of one topic over words of two topics, the lowest of models and "
+            "thresholds",
             found,
             1.0,
             published=ATTENTION_SEVERAL,
@@ -166,7 +182,10 @@ def several_topics(rows: Rows[Row]) -> Verdict:
     measures: dict[Measure, str] = {"cosine": "embedding cosine", "dot": "dot product"}
     for measure, name in measures.items():
         share = _share_above(cells(embedding(rows, measure, several=True)).values())
-        sentence = f"{name}: share of models and thresholds with a ratio above 1"
+        sentence = (
+            f"{name}: share of models and thresholds in which words of one topic have the "
+            "larger one"
+        )
         checks.append(above(sentence, share, 0.5, published=MOSTLY))
     return decide(*checks, *_random(rows, several=True), needs=enough(rows))
 
@@ -186,8 +205,16 @@ def map_of_words(rows: Rows[Row]) -> Verdict:
     wrong = sum(gap <= 0 for each in gaps for gap in each)
     pieces = sum(number > 1 for row in maps for number in row.tokens)
     return decide(
-        above("cosine to the own group minus that to the others, the lowest model", least, 0.0),
-        none("words nearer to the others than to their group", wrong, of=sum(map(len, gaps))),
+        above(
+            "mean cosine of a word to its own group minus that to the others, the lowest model",
+            least,
+            0.0,
+        ),
+        none(
+            "words that are nearer to the other groups than to their own",
+            wrong,
+            of=sum(map(len, gaps)),
+        ),
         shown("words of several tokens, whose embeddings are averaged", float(pieces)),
         needs=needs,
     )
@@ -206,7 +233,12 @@ def _random(rows: Rows[Row], *, several: bool) -> list[Check]:
         "attention": attention(rows, weights="random", several=several),
     }
     return [
-        within(f"random copy: {name}, the furthest from 1", furthest(found), 1.0, by=RANDOM)
+        within(
+            f"copy with random weights: {name}, one topic over two, the furthest from 1",
+            furthest(found),
+            1.0,
+            by=RANDOM,
+        )
         for name, found in kinds.items()
     ]
 

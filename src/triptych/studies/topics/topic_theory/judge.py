@@ -35,12 +35,12 @@ def judge_masked(rows: Rows[Row]) -> Verdict:
     absent = [row.absent_error for row in settings if row.absent_error is not None]
     return decide(
         exactly(
-            "words of the document: frequency minus p₁, largest",
+            "words of the document: largest difference between their share and p₁",
             largest([row.present_error for row in settings]),
         ),
-        exactly("other words: frequency minus p₂, largest", largest(absent)),
+        exactly("other words: largest difference between their share and p₂", largest(absent)),
         exactly(
-            "the mask: frequency minus p_m (1 - p_c - p_r), largest",
+            "the mask: largest difference between its share and p_m (1 - p_c - p_r)",
             largest([row.mask_error for row in settings]),
         ),
         needs=_varied(settings),
@@ -67,22 +67,24 @@ def judge_family(rows: Rows[Row]) -> Verdict:
     ended = [row for row in inner if row.reached_error <= EXACT]
     return decide(
         none(
-            "settings with τ < T in which the minimisers have other dimensions than the family",
+            "settings with τ < T whose optimal maps are a space of another dimension than the "
+            "family",
             sum(row.free != row.family for row in inner),
             of=len(inner),
         ),
         exactly(
-            "random members of the family: loss minus the least loss, largest",
+            "random members of the family: largest loss minus the least possible one",
             largest([row.loss_error for row in inner]),
         ),
         exactly(
-            "minimisers reached from random starts: distance from the family, largest",
+            "optimal maps found from random starts: largest distance of an entry from the family",
             largest([row.distance for row in ended]),
         ),
         at_edge(
             EVERY_TOPIC,
             none(
-                "settings with τ = T in which the minimisers have other dimensions than the family",
+                "settings with τ = T whose optimal maps are a space of another dimension than "
+                "the family",
                 sum(row.free != row.family for row in edge),
                 of=len(edge),
             ),
@@ -112,18 +114,19 @@ def judge_ridge(rows: Rows[Row]) -> Verdict:
     inner, edge = _by_edge(rows.of(Optima))
     return decide(
         exactly(
-            "limit of ridge, extrapolated: distance from the closed form, largest, τ < T",
+            "τ < T: largest entry of W^V minus the printed one, extrapolated to a vanishing "
+            "L2 term",
             largest([row.limit_error for row in inner]),
             below=NUMERICAL_LIMIT,
         ),
         exactly(
-            "optimum of least norm: distance from the closed form, largest, τ < T",
+            "τ < T: largest entry of the optimal W^V of least norm minus the printed one",
             largest([row.least_norm_error for row in inner]),
         ),
         at_edge(
             EVERY_TOPIC,
             exactly(
-                "optimum of least norm: distance from the closed form, largest, τ = T",
+                "τ = T: largest entry of the optimal W^V of least norm minus the printed one",
                 largest([row.least_norm_error for row in edge]),
             ),
         ),
@@ -137,8 +140,11 @@ def _beside_ridge(rows: Sequence[Optima]) -> list[Check]:
         return []
     last = [row.ridge_errors[-1] for row in rows]
     return [
-        shown("ridge at the smallest λ: distance from the closed form, largest", largest(last)),
-        shown("c₁, which is printed to be below 1, largest", largest([row.c1 for row in rows])),
+        shown(
+            "at the smallest weight of L2: largest entry of W^V minus the printed one",
+            largest(last),
+        ),
+        shown("largest c₁, which is printed to be below 1", largest([row.c1 for row in rows])),
     ]
 
 
@@ -163,14 +169,14 @@ def judge_embedding(rows: Rows[Row]) -> Verdict:
     both = [row for row in trained if row.bias == "mask too" and _ended(row)]
     return decide(
         exactly(
-            "trained embeddings with τ < T and d ≥ T: violation of the equations, largest",
+            "embeddings of d ≥ T dimensions, τ < T: largest violation of the printed equations",
             largest([row.violation for row in ended]),
             below=TRAINED,
         ),
         at_edge(
             EVERY_TOPIC,
             exactly(
-                "trained embeddings with τ = T: violation of the equations, largest",
+                "embeddings, τ = T: largest violation of the printed equations",
                 largest([row.violation for row in edge]),
                 below=TRAINED,
             ),
@@ -178,7 +184,8 @@ def judge_embedding(rows: Rows[Row]) -> Verdict:
         at_edge(
             "d < T",
             exactly(
-                "trained embeddings with d < T, best starts: violation of the equations, largest",
+                "embeddings of d < T dimensions, best starts: largest violation of the "
+                "printed equations",
                 largest([row.violation for row in narrow]),
                 below=TRAINED,
             ),
@@ -197,7 +204,13 @@ def _beside_embedding(both: Sequence[Embedding]) -> list[Check]:
     if not both:
         return []
     off = largest([row.mask_off / row.c1 for row in both])
-    return [shown("bias on the mask too: (E_00 + c₂ u_0) / c₁, largest", off)]
+    return [
+        shown(
+            "with the bias on the mask too: largest (E_00 + c₂ u_0) / c₁, which the theorem "
+            "has at 0",
+            off,
+        )
+    ]
 
 
 def _ended(row: Embedding) -> bool:

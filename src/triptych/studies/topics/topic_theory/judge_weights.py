@@ -35,12 +35,12 @@ def judge_blocks(rows: Rows[Row]) -> Verdict:
     large = _limits(found)
     return decide(
         none(
-            "families whose best γ at the largest T is not above λ₁ (τ - 1)",
+            "settings whose best γ = (v-1)/v α + β/v at their largest T is not above λ₁ (τ - 1)",
             sum(not row.gamma_low < row.gamma for row in large),
             of=len(large),
         ),
         none(
-            "families whose best γ at the largest T is not below λ₂ T",
+            "settings whose best γ = (v-1)/v α + β/v at their largest T is not below λ₂ T",
             sum(not row.gamma < row.gamma_high for row in large),
             of=len(large),
         ),
@@ -55,17 +55,17 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
     large = _limits(found)
     return decide(
         none(
-            "families whose best β at the largest T is not above λ₃ τ",
+            "settings whose best β at their largest T is not above λ₃ τ",
             sum(not row.beta_low < row.beta for row in large),
             of=len(large),
         ),
         none(
-            "families whose best β at the largest T is not below λ₄ T",
+            "settings whose best β at their largest T is not below λ₄ T",
             sum(not row.beta < row.beta_high for row in large),
             of=len(large),
         ),
         none(
-            "families whose best α at the largest T is not below λ₅ β",
+            "settings whose best α at their largest T is not below λ₅ β",
             sum(not row.alpha < row.ratio * row.beta for row in large),
             of=len(large),
         ),
@@ -151,8 +151,8 @@ def _beside(
         "v or masking outside the assumptions": [r for r in rows if not r.assumed],
     }
     return [
-        shown(f"best {symbol}: exponent of τ", growth[0]),
-        shown(f"best {symbol}: exponent of T", growth[1]),
+        shown(f"best {symbol} grows like a power of τ: the exponent", growth[0]),
+        shown(f"best {symbol} grows like a power of T: the exponent", growth[1]),
         *[
             shown(f"{where}: share of points outside the bounds", _share(found, inside))
             for where, found in elsewhere.items()
@@ -196,13 +196,13 @@ def judge_diagonal_picture(rows: Rows[Row]) -> Verdict:
     every = [row for series in found.values() for row in series]
     return decide(
         none(
-            "landscapes whose loss is not lowest for β in an interval within the grid",
+            "pictures whose loss is not lowest for β in an interval within the grid",
             sum(row.gaps[TIGHTEST] > 0 or not _within_grid(row.edges[TIGHTEST]) for row in every),
             of=len(every),
         ),
         _growing_edges("β", found),
         none(
-            "landscapes whose best α is not below λ₅ β",
+            "pictures whose best α is not below λ₅ β",
             sum(not row.alpha < row.ratio * row.beta for row in every),
             of=len(every),
         ),
@@ -219,7 +219,8 @@ def judge_blocks_picture(rows: Rows[Row]) -> Verdict:
     regions = [edges for row in every for edges in row.edges]
     return decide(
         none(
-            "landscapes with a region of low loss that is not all pairs with γ in an interval",
+            "pictures whose region of low loss is not all (α, β) with γ = (v-1)/v α + β/v in "
+            "an interval",
             sum(row.strays > 0 for row in every),
             of=len(every),
         ),
@@ -229,7 +230,7 @@ def judge_blocks_picture(rows: Rows[Row]) -> Verdict:
             of=len(regions),
         ),
         none(
-            "landscapes with a region that lacks an arm of the corner",
+            "pictures whose region of low loss lacks an arm of the corner",
             sum(not row.arms for row in every),
             of=len(every),
         ),
