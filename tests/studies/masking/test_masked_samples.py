@@ -11,8 +11,9 @@ from triptych.core.validation import UserError
 from triptych.lab.running.workbench import WorkBench
 from triptych.studies.api.refutation import unmet
 from triptych.studies.api.study import Rows, Scale
-from triptych.studies.masking import masked_samples as study
-from triptych.studies.masking.masked_samples import STUDY, MaskedSamples
+from triptych.studies.masking.masked_samples import judge, study
+from triptych.studies.masking.masked_samples import rows as facts
+from triptych.studies.masking.masked_samples.study import STUDY, MaskedSamples
 
 pytestmark = pytest.mark.numerical
 RowT = TypeVar("RowT")
@@ -25,7 +26,7 @@ def rows(tmp_path_factory):
     return [row for unit in units for row in STUDY.run(unit, WorkBench(unit.seed, "cpu", folder))]
 
 
-def of(rows: Iterable[study.Row], kind: type[RowT]) -> list[RowT]:
+def of(rows: Iterable[facts.Row], kind: type[RowT]) -> list[RowT]:
     return [row for row in rows if isinstance(row, kind)]
 
 
@@ -35,18 +36,18 @@ def test_judges_meet_the_demands(claim):
 
 
 def test_rows_say_what_the_lemmas_say(rows):
-    assert all(row.error < 1e-14 for row in of(rows, study.Averaged))
-    looking = [row for row in of(rows, study.Averaged) if row.law == "ones 1.5"]
+    assert all(row.error < 1e-14 for row in of(rows, facts.Averaged))
+    looking = [row for row in of(rows, facts.Averaged) if row.law == "ones 1.5"]
     assert all(row.moved > 0.1 for row in looking), "the mask matters, and the mean undoes it"
-    assert all(0 <= row.least <= row.most <= 1 + 1e-12 for row in of(rows, study.Bounded))
-    assert all(row.most == pytest.approx(1) for row in of(rows, study.Bounded)), "a point mass"
-    assert all(row.chance <= 1 and row.telling for row in of(rows, study.MaskBound))
-    assert {row.statement for row in of(rows, study.MaskBound)} == {
-        study.LEMMA,
-        study.POINT,
-        study.UNIFORM,
+    assert all(0 <= row.least <= row.most <= 1 + 1e-12 for row in of(rows, facts.Bounded))
+    assert all(row.most == pytest.approx(1) for row in of(rows, facts.Bounded)), "a point mass"
+    assert all(row.chance <= 1 and row.telling for row in of(rows, facts.MaskBound))
+    assert {row.statement for row in of(rows, facts.MaskBound)} == {
+        facts.LEMMA,
+        facts.POINT,
+        facts.UNIFORM,
     }
-    assert all(0 < row.chance < 1 for row in of(rows, study.EmpiricalLaw) if row.outcomes == 2)
+    assert all(0 < row.chance < 1 for row in of(rows, facts.EmpiricalLaw) if row.outcomes == 2)
 
 
 def test_a_bound_that_is_too_small_would_be_refuted(monkeypatch):
@@ -56,9 +57,9 @@ def test_a_bound_that_is_too_small_would_be_refuted(monkeypatch):
     monkeypatch.setattr(
         study.concentration, "corollary_bound", lambda *a, **sizes: whole(*a, **sizes) / 10_000
     )
-    found = [row for row in of(study._masks(unit), study.MaskBound) if row.statement == study.POINT]
+    found = [row for row in of(study._masks(unit), facts.MaskBound) if row.statement == facts.POINT]
     assert all(row.chance > 1 for row in found)
-    verdict = study.judge_point(Rows([replace(row, model=name) for row in found for name in "ab"]))
+    verdict = judge.judge_point(Rows([replace(row, model=name) for row in found for name in "ab"]))
     assert verdict.outcome is Status.FAILS
 
 

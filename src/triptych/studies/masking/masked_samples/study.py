@@ -7,8 +7,8 @@ Chances are summed, and nothing is drawn but parameters.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,16 +16,21 @@ import torch
 
 from triptych.core.table import Table
 from triptych.core.validation import UserError
-from triptych.studies.api.decide import (
-    Verdict,
-    at_least,
-    decide,
-    exactly,
-    largest,
-    none,
-    shown,
+from triptych.studies.api.study import Bench, Scale, Settings, Study, Unit
+from triptych.studies.masking.masked_samples.judge import CLAIMS
+from triptych.studies.masking.masked_samples.rows import (
+    DEFINED,
+    LEMMA,
+    POINT,
+    PROOF,
+    ROWS,
+    UNIFORM,
+    Averaged,
+    Bounded,
+    EmpiricalLaw,
+    MaskBound,
+    Row,
 )
-from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.masking.shared.models import family_named, law_named
 from triptych.theory.masking import concentration
 from triptych.theory.masking.information import block_log_conditionals
@@ -34,11 +39,7 @@ DELTAS = (0.01, 0.05, 0.1, 0.25, 0.5, 0.75, 0.95)
 SHARES = (0.1, 0.5, 0.9)  # of the allowed chance that the masks have, the sequences the rest
 ALLOWED = (0.05, 0.2, 0.5, 0.9)  # chances of Lemma 4.3.5
 SPREAD = 0.7  # of random parameters around the truth, standard deviation
-DEFINED, PROOF = "loss as defined", "loss of the proof"
 FACTORS = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01)  # of a bound: how much of it is needed
-SURE = 1e-12  # of a chance: what rounding may add to it
-ENOUGH = 3  # models or settings
-LEMMA, POINT, UNIFORM = "Lemma 4.3.5", "Corollary 4.3.1", "Corollary 4.3.2"
 
 
 @dataclass(frozen=True)
@@ -93,76 +94,6 @@ class Sequences(Unit):
     sizes: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Averaged:
-    """Lemma 4.3.2 on one model: p(x_K | x_-K) against its mean over the mask.
-
-    error    largest difference, over all x and K
-    moved    largest |p(x_K | x_-K, K) - p(x_K | x_-K)|: what the mean undoes
-    """
-
-    model: str
-    seed: int
-    law: str
-    adaptive: bool
-    error: float
-    moved: float
-
-
-@dataclass(frozen=True)
-class Bounded:
-    """Proposition 4.3.2 on one model: divergences in units of ln(1/β), β the least conditional."""
-
-    model: str
-    seed: int
-    law: str
-    laws: int
-    least: float
-    most: float
-
-
-@dataclass(frozen=True)
-class MaskBound:
-    """One statement on masks, on one model at one θ.
-
-    statement    Lemma 4.3.5, Corollary 4.3.1 or 4.3.2
-    settings     (ε, t) or δ that were tried
-    point        number of the parameters θ; 0 is the truth
-    telling      of these, with a bound below ln(1/β), which no difference of losses exceeds
-    chance       of missing the bound, over the allowed one: the largest
-    needed       share of the bound, of those in FACTORS, that would do in every setting; 1 at most
-    """
-
-    statement: str
-    model: str
-    seed: int
-    law: str
-    point: int
-    reading: str
-    n: int
-    m: int
-    settings: int
-    telling: int
-    chance: float
-    needed: float
-
-
-@dataclass(frozen=True)
-class EmpiricalLaw:
-    """Lemma 4.3.6 for one law: the chance of missing the bound over δ, the largest.
-
-    telling      δ whose bound is below 1, which no distance exceeds
-    """
-
-    outcomes: int
-    seed: int
-    law: str
-    n: int
-    telling: int
-    chance: float
-
-
-Row = Averaged | Bounded | MaskBound | EmpiricalLaw
 AnyUnit = Identities | Masks | Sequences
 
 
@@ -348,153 +279,6 @@ def _sequences(unit: Sequences) -> Iterator[Row]:
             )
 
 
-# ------------------------------------------------------------------ judges
-
-
-def judge_average(rows: Rows[Row]) -> Verdict:
-    """Lemma 4.3.2."""
-    models = rows.of(Averaged)
-    looking = [row for row in models if row.adaptive]
-    return decide(
-        exactly(
-            "p(x_K | x_-K) against the mean of p(x_K | x_-K, K') over the mask K': largest "
-            "difference",
-            largest([row.error for row in models]),
-        ),
-        *(
-            [
-                shown(
-                    "by how much a conditional changes when the mask is given too, largest",
-                    largest([row.moved for row in looking]),
-                )
-            ]
-            if looking
-            else []
-        ),
-        needs=[
-            at_least(
-                "models under masks that look at the sequence",
-                len({row.model for row in looking}),
-                ENOUGH,
-            )
-        ],
-    )
-
-
-def judge_bounded(rows: Rows[Row]) -> Verdict:
-    """Proposition 4.3.2."""
-    models = rows.of(Bounded)
-    return decide(
-        exactly(
-            "divergence of the learned conditional from the empirical one, divided by ln(1/β): "
-            "largest excess over 1",
-            largest([row.most for row in models]) - 1,
-        ),
-        exactly(
-            "how far this divergence falls below 0, largest",
-            largest([-row.least for row in models]),
-        ),
-        shown("empirical laws and parameters tried", float(sum(row.laws for row in models))),
-        needs=[at_least("models", len({row.model for row in models}), ENOUGH)],
-    )
-
-
-def _judge_masks(rows: Rows[Row], statement: str) -> Verdict:
-    chosen = [row for row in rows.of(MaskBound) if row.statement == statement]
-    checks, needs = [], []
-    for reading in (DEFINED, PROOF):
-        mine = [row for row in chosen if row.reading == reading]
-        telling = [row for row in mine if row.telling]
-        checks.append(
-            none(
-                f"{reading}: cases in which the bound is missed more often than allowed",
-                sum(row.chance > 1 + SURE for row in mine),
-                of=len(mine),
-            )
-        )
-        checks.append(
-            shown(
-                f"{reading}: largest chance of missing the bound, as a multiple of the allowed one",
-                largest([row.chance for row in telling]),
-            )
-        )
-        checks.append(
-            shown(
-                f"{reading}: share of the bound that would do, largest",
-                largest([row.needed for row in telling]),
-            )
-        )
-        models = len({(row.model, row.law) for row in telling})
-        needs.append(
-            at_least(f"models whose bound is below the largest loss, {reading}", models, ENOUGH)
-        )
-    return decide(*checks, needs=needs)
-
-
-def judge_lemma(rows: Rows[Row]) -> Verdict:
-    """Lemma 4.3.5."""
-    return _judge_masks(rows, LEMMA)
-
-
-def judge_point(rows: Rows[Row]) -> Verdict:
-    """Corollary 4.3.1."""
-    return _judge_masks(rows, POINT)
-
-
-def judge_uniform(rows: Rows[Row]) -> Verdict:
-    """Corollary 4.3.2, with the smallest right side it can have, and a bound over all θ."""
-    return _judge_masks(rows, UNIFORM)
-
-
-def judge_sequences(rows: Rows[Row]) -> Verdict:
-    """Lemma 4.3.6."""
-    every = rows.of(EmpiricalLaw)
-    telling = [row for row in every if row.telling]
-    return decide(
-        none(
-            "laws and sizes at which the bound is missed more often than with chance δ",
-            sum(row.chance > 1 + SURE for row in every),
-            of=len(every),
-        ),
-        shown(
-            "largest chance of missing the bound, divided by δ",
-            largest([row.chance for row in telling]),
-        ),
-        shown("laws and sizes tried", float(len(every))),
-        needs=[
-            at_least("laws and sizes whose bound is below 1", len(telling), ENOUGH),
-            at_least("numbers of outcomes", len({row.outcomes for row in telling}), 2),
-        ],
-    )
-
-
-# ------------------------------------------------------------------ rows made by hand
-
-_NAMES = ("chain 2 0.4", "chain 3 0.5", "hmm 2")
-_AVERAGED = Averaged("chain 2 0.4", 0, "ones 1.5", True, 1e-16, 0.2)
-_BOUNDED = Bounded("chain 2 0.4", 0, "size 1", 100, 0.0, 1.0)
-_MASKS = MaskBound(LEMMA, "chain 2 0.4", 0, "size 1", 0, DEFINED, 8, 10_000, 12, 9, 1e-20, 0.05)
-_EMPIRICAL = EmpiricalLaw(2, 0, "uniform", 10, 7, 0.3)
-
-
-def _on_models(row: Averaged | Bounded) -> list[Row]:
-    return [replace(row, model=name) for name in _NAMES]
-
-
-def _masks_claim(name: str, judge: Callable[[Rows[Row]], Verdict], statement: str) -> Claim[Row]:
-    held = [
-        replace(_MASKS, statement=statement, model=model, reading=reading)
-        for model in _NAMES
-        for reading in (DEFINED, PROOF)
-    ]
-    return Claim(
-        name,
-        judge,
-        refuted_by=[[*held, replace(row, chance=1.5)] for row in held[:2]],
-        held_by=held,
-    )
-
-
 STUDY = Study(
     name="masked_samples",
     question="Do the steps of the finite-sample bound hold, with every chance summed exactly?",
@@ -513,37 +297,6 @@ STUDY = Study(
     },
     units=units,
     run=run,
-    rows=(Averaged, Bounded, MaskBound, EmpiricalLaw),
-    claims=[
-        Claim(
-            "li.lem-4.3.2",
-            judge_average,
-            refuted_by=[[*_on_models(_AVERAGED), replace(_AVERAGED, error=0.01)]],
-            held_by=_on_models(_AVERAGED),
-        ),
-        Claim(
-            "li.prop-4.3.2",
-            judge_bounded,
-            refuted_by=[
-                [*_on_models(_BOUNDED), replace(_BOUNDED, most=1.01)],
-                [*_on_models(_BOUNDED), replace(_BOUNDED, least=-0.01)],
-            ],
-            held_by=_on_models(_BOUNDED),
-        ),
-        _masks_claim("li.lem-4.3.5", judge_lemma, LEMMA),
-        _masks_claim("li.cor-4.3.1", judge_point, POINT),
-        _masks_claim("li.cor-4.3.2", judge_uniform, UNIFORM),
-        Claim(
-            "li.lem-4.3.6",
-            judge_sequences,
-            refuted_by=[
-                [_EMPIRICAL, replace(_EMPIRICAL, outcomes=4), replace(_EMPIRICAL, chance=1.2)]
-            ],
-            held_by=[
-                _EMPIRICAL,
-                replace(_EMPIRICAL, outcomes=4),
-                replace(_EMPIRICAL, law="random"),
-            ],
-        ),
-    ],
+    rows=ROWS,
+    claims=CLAIMS,
 )
