@@ -21,17 +21,18 @@ from triptych.studies.brackets import (
     uniform_networks,
 )
 from triptych.studies.brackets.bracket_attention import figures as attention_figures
-from triptych.studies.brackets.bracket_attention import judge as attention_judge
 from triptych.studies.brackets.bracket_attention import study as attention_study
-from triptych.studies.brackets.bracket_attention.rows import (
+from triptych.studies.brackets.bracket_length import study as length_study
+from triptych.studies.brackets.bracket_length.judge import correlation
+from triptych.studies.brackets.shared.attention_judges import TABLE
+from triptych.studies.brackets.shared.attention_rows import (
     Duration,
     Network,
     TrainDuration,
     TrainNetworks,
 )
-from triptych.studies.brackets.bracket_length import study as length_study
-from triptych.studies.brackets.bracket_length.judge import correlation
 from triptych.studies.brackets.shared.contrasts import before, nested_pairs, nests_with_a_pair
+from triptych.studies.brackets.shared.copying import ratio_on
 from triptych.studies.brackets.shared.measures import (
     accuracy,
     attention_of,
@@ -291,7 +292,7 @@ def test_units_are_groups_of_networks():
     assert [(unit.seed, unit.members) for unit in units[:2]] == [(200, 12), (212, 4)]
     paper = attention_study.STUDY.settings[Scale.PAPER]
     assert {unit.members for unit in attention_study.units(paper)} == {40}
-    assert len(attention_judge.TABLE) == len(paper.table) == 8
+    assert len(TABLE) == len(paper.table) == 8
     assert {unit.width for unit in attention_study.units(paper)} == {50, 200, 500}
 
 
@@ -358,9 +359,9 @@ def test_ratio_by_hand():
     """Two positions. Uniform attention has 1 + ½ on the first; all weight on it has 2."""
     chosen = torch.tensor([[True, False]])
     first = torch.tensor([[[[1.0, 0.0], [1.0, 0.0]]]])
-    assert bracket_copying.ratio_on([first], chosen) == (pytest.approx(2 / 1.5),)
+    assert ratio_on([first], chosen) == (pytest.approx(2 / 1.5),)
     uniform = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
-    assert bracket_copying.ratio_on([uniform], chosen) == (pytest.approx(1.0),)
+    assert ratio_on([uniform], chosen) == (pytest.approx(1.0),)
 
 
 def test_networks_that_do_not_look_meaningful_prove_nothing():
@@ -468,5 +469,5 @@ def test_units_of_lengths_and_of_the_table():
     units = bracket_training.units(paper)
     assert len(units) == 6 * 5 + 8
     assert [unit.steps for unit in units[-8:]] == [5760] * 8
-    assert {(u.types, u.max_depth, u.layers) for u in units[-8:]} == set(attention_judge.TABLE)
+    assert {(u.types, u.max_depth, u.layers) for u in units[-8:]} == set(TABLE)
     assert {unit.seed for unit in units} == {bracket_training.FIRST_SEED}

@@ -19,7 +19,7 @@ from triptych.structures.brackets.dyck import Dyck
 from triptych.studies.api.decide import Check, Verdict, above, at_least, below, decide, shown
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study
-from triptych.studies.brackets.bracket_attention.judge import (
+from triptych.studies.brackets.shared.attention_judges import (
     GOOD,
     NAMES,
     OF_LENGTHS,
@@ -30,18 +30,17 @@ from triptych.studies.brackets.bracket_attention.judge import (
     by_length,
     variation,
 )
-from triptych.studies.brackets.bracket_attention.rows import (
+from triptych.studies.brackets.shared.attention_rows import (
     Network,
     Sentences,
     Setting,
     TrainNetworks,
     setting_of,
 )
-from triptych.studies.brackets.bracket_attention.study import SENTENCE, rounded
 from triptych.studies.brackets.shared.measures import accuracy, patterns, stack_readings
 from triptych.studies.brackets.shared.networks import Architecture, Language, Q, trained
-from triptych.studies.brackets.shared.pictures import WORD
-from triptych.studies.brackets.shared.spread import variation_over_networks
+from triptych.studies.brackets.shared.pictures import SENTENCE, WORD
+from triptych.studies.brackets.shared.spread import rounded, variation_over_networks
 from triptych.theory.brackets.patterns import random_variation, stack_likeness
 from triptych.training.step import Recipe
 

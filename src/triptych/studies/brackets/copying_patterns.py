@@ -18,7 +18,7 @@ from triptych.models.transformer import Shape, Transformer
 from triptych.studies.api.decide import Verdict, above, at_least, decide, shown
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
-from triptych.studies.brackets.bracket_copying import (
+from triptych.studies.brackets.shared.copying import (
     ENOUGH,
     FOUR,
     HELD,

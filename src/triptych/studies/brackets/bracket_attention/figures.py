@@ -7,7 +7,7 @@ import numpy as np
 from triptych.core.estimates import Estimate, mean
 from triptych.studies.api.figures import Figure, Heatmap, Kind, Number, Panel, Series
 from triptych.studies.api.study import Rows
-from triptych.studies.brackets.bracket_attention.judge import (
+from triptych.studies.brackets.shared.attention_judges import (
     PUBLISHED,
     RANDOM_SENTENCE,
     TABLE,
@@ -17,7 +17,7 @@ from triptych.studies.brackets.bracket_attention.judge import (
     of_variation,
     variation,
 )
-from triptych.studies.brackets.bracket_attention.rows import Network, Row, Sentences
+from triptych.studies.brackets.shared.attention_rows import Network, Row, Sentences
 from triptych.studies.brackets.shared.networks import Data, First
 from triptych.studies.brackets.shared.pictures import WORD, picture, picture_of_a_stack
 from triptych.studies.brackets.shared.spread import variation_over_networks

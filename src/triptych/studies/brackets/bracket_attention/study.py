@@ -15,12 +15,9 @@ from triptych.core.randomness import TorchRng
 from triptych.structures.brackets.dyck import Dyck
 from triptych.studies.api.study import Bench, Scale, Settings, Study
 from triptych.studies.brackets.bracket_attention.figures import FIGURES
-from triptych.studies.brackets.bracket_attention.judge import (
-    CLAIMS,
-    WIDE_MINIMAL,
-    WIDE_STANDARD,
-)
-from triptych.studies.brackets.bracket_attention.rows import (
+from triptych.studies.brackets.bracket_attention.judge import CLAIMS
+from triptych.studies.brackets.shared.attention_judges import WIDE_MINIMAL, WIDE_STANDARD
+from triptych.studies.brackets.shared.attention_rows import (
     Duration,
     Network,
     Row,
@@ -32,12 +29,11 @@ from triptych.studies.brackets.bracket_attention.rows import (
 )
 from triptych.studies.brackets.shared.measures import accuracy, patterns, stack_readings
 from triptych.studies.brackets.shared.networks import Architecture, Data, Language, Q, trained
-from triptych.studies.brackets.shared.pictures import WORD
-from triptych.studies.brackets.shared.spread import Matrix
+from triptych.studies.brackets.shared.pictures import SENTENCE, WORD
+from triptych.studies.brackets.shared.spread import rounded
 from triptych.theory.brackets.patterns import random_variation, stack_likeness
 from triptych.training.step import Recipe
 
-SENTENCE = 19  # brackets of a sentence of Table 2.6
 FIRST_SEED = 200  # 0 to 5 chose the steps of laptop scale; judges were tried on 100 to 115
 
 
@@ -223,11 +219,6 @@ def _networks(unit: TrainNetworks, bench: Bench) -> Iterable[Network | Sentences
             random=random_variation(SENTENCE + 1),
             least=min(score.best for score in scores),
         )
-
-
-def rounded(matrix: torch.Tensor) -> Matrix:
-    """A matrix to keep: four digits are enough for pictures and distances."""
-    return tuple(tuple(round(value, 4) for value in row) for row in matrix.tolist())
 
 
 STUDY = Study(

@@ -6,6 +6,7 @@ from triptych.studies.brackets.shared.spread import Matrix
 from triptych.theory.brackets.patterns import stack_pattern
 
 WORD = "[[[[]]]](((())))"
+SENTENCE = 19  # brackets of a sentence of Table 2.6
 START = "▸"  # the start token
 
 

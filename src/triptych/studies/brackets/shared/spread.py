@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from scipy import stats
 
 from triptych.core.estimates import Estimate, mean
@@ -50,3 +51,8 @@ def farther_from_others(first: Sequence[Matrix], second: Sequence[Matrix]) -> Es
         within = distances(own, own).sum(1) / (len(own) - 1)
         gains += (other - within).tolist()
     return mean(gains)
+
+
+def rounded(matrix: torch.Tensor) -> Matrix:
+    """A matrix to keep: four digits are enough for pictures and distances."""
+    return tuple(tuple(round(value, 4) for value in row) for row in matrix.tolist())

@@ -1,4 +1,4 @@
-"""The units and rows of `bracket_attention`."""
+"""The units and rows of `bracket_attention` and `bracket_training`."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
