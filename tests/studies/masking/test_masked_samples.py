@@ -63,6 +63,21 @@ def test_a_bound_that_is_too_small_would_be_refuted(monkeypatch):
     assert verdict.outcome is Status.FAILS
 
 
+def test_a_judge_looks_at_its_own_statement(rows):
+    """The bound of one statement is missed: the judges of the two others do not see it."""
+    masks = of(rows, facts.MaskBound)
+    judges = {
+        facts.LEMMA: judge.judge_lemma,
+        facts.POINT: judge.judge_point,
+        facts.UNIFORM: judge.judge_uniform,
+    }
+    for spoiled in judges:
+        changed = [replace(r, chance=2.0) if r.statement == spoiled else r for r in masks]
+        for statement, says in judges.items():
+            failed = says(Rows(changed)).outcome is Status.FAILS
+            assert failed is (statement == spoiled)
+
+
 def test_settings_that_cannot_be_are_explained():
     with pytest.raises(UserError, match="alphabets at least 2"):
         study.units(MaskedSamples(alphabets=(1,)))

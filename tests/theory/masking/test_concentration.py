@@ -97,6 +97,17 @@ def test_masks_by_hand():
     assert nothing.tolist() == [1.0, 0.0]
 
 
+def test_terms_of_opposite_sign_by_hand():
+    """(B - 0.1)/2 - (B' - 0.1)/2 with chances 0.1: ±½ with 0.09 each, or 0. All sizes added, with
+    0.01 it is (0.9 + 0.9)/2, with 0.18 (0.9 + 0.1)/2, else 0.1."""
+    counts, chances, jumps = np.array([1, 1]), np.array([0.1, 0.1]), np.array([1.0, -1.0])
+    found = c.missed_by_masks(counts, 1, chances, jumps, np.array([0.05, 0.45, 0.55]))
+    assert found == pytest.approx([0.18, 0.18, 0.0])
+    sizes = np.array([0.09, 0.45, 0.85, 0.95])
+    added = c.missed_by_masks(counts, 1, chances, jumps, sizes, absolute=True)
+    assert added == pytest.approx([1.0, 0.19, 0.01, 0.0])
+
+
 def test_masks_against_drawn_ones():
     """A bound of a chance is at least the share among 200,000 draws, less 5 deviations."""
     counts, m = np.array([2, 1, 0, 1]), 7
