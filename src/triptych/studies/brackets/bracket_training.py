@@ -57,9 +57,9 @@ class BracketTraining(Settings):
     table_steps    of their training
     """
 
-    seeds: int = 12
+    seeds: int = 10
     first_seed: int = FIRST_SEED
-    lengths: tuple[int, ...] = (90, 180, 360, 720)
+    lengths: tuple[int, ...] = (60, 120, 240, 480)
     table: tuple[tuple[int, int, int], ...] = ()
     table_steps: int = 1440
     batch: int = 16
