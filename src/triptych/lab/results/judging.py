@@ -6,7 +6,7 @@ from typing import Any
 
 from triptych.lab.results import evidence
 from triptych.lab.results.ranking import SCALES, NotDrawn, StudyRun, UnitRecord, find
-from triptych.lab.running.fingerprint import Code, code_of
+from triptych.lab.running.fingerprint import Code, fingerprint, shape_digest
 from triptych.lab.running.selection import Chosen
 from triptych.lab.running.store import StoredUnit, made_before_an_edit
 from triptych.studies.api.figures import Figure
@@ -24,7 +24,7 @@ def judged_run(
 ) -> StudyRun:
     """A study at one scale with what its rows say and, where `drawn`, show."""
     study = chosen.study
-    code = code_of(study)
+    code = Code(fingerprint(study), "", shape=shape_digest(study))  # the study's own is compared
     run = StudyRun(
         study=study.name,
         question=study.question,
