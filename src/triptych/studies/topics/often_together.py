@@ -27,7 +27,7 @@ from triptych.core.validation import UserError
 from triptych.models.pretrained.encoder import PretrainedEncoder, TextEncoder, cut_passage
 from triptych.models.pretrained.fetching import CATALOGUE, cached
 from triptych.studies.api.decide import Verdict, above, at_least, below, decide, shown
-from triptych.studies.api.figures import Figure, Panel, Series
+from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.topics.shared.fits import ENCODERS, FITS, Found, cells, highest, lowest
 from triptych.studies.topics.shared.plain_text import corpus_documents
@@ -158,7 +158,7 @@ def run(unit: ComparePairs, bench: Bench) -> Iterable[Row]:
     word_of = counted.index(max(model.vocab_size, max(map(max, passages)) + 1))
     occurs = occurrences(text, word_of, len(counted.tokens))
     keeps = [words_per_topic(each, model.vocab_size) for each in unit.thresholds]
-    settings: list[tuple[float, By, Bool[Tensor, "words topics"], Int[Tensor, "pairs 2"]]] = []
+    settings: list[tuple[float, Any, Bool[Tensor, "words topics"], Int[Tensor, "pairs 2"]]] = []
     for threshold, keep in zip(unit.thresholds, keeps, strict=True):
         membership = assign_words(fitted.likelihood, keep, several=False)
         number = keep * (keep - 1) // 2
@@ -369,9 +369,10 @@ _REFUTED = [
 def ratios_figure(rows: Rows[Row]) -> Figure:
     """Same topic over often together, attention and cosine, for every model and threshold."""
     panels = []
+    kinds: dict[By, Kind] = {"count": "ours", "pmi": "control"}
     for name, find in (("attention", _attended), ("cosine of embeddings", _alike)):
         series = []
-        for by, kind in (("count", "ours"), ("pmi", "control")):
+        for by, kind in kinds.items():
             found = sorted(cells(find(rows.of(Compared), by)).items())
             known = [(i, e) for i, (_, e) in enumerate(found, 1) if e.value == e.value]
             if known:

@@ -310,11 +310,12 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
                 published=other / same,
             ),
         ]
-    beside = []
-    for network, what in (
-        ("authors", "network of the code, everything trained"),
-        ("tied", "network of the text, everything trained"),
-    ):
+    beside: list[Check] = []
+    free: dict[Network, str] = {
+        "authors": "network of the code, everything trained",
+        "tied": "network of the text, everything trained",
+    }
+    for network, what in free.items():
         some = [row for name in DIAGONAL_ROWS for row in _runs_of(every, network, name)]
         if some:
             words = [row.same_word_attention / row.different_attention for row in some]
