@@ -306,7 +306,7 @@ def judge_head(rows: Rows[Row]) -> Verdict:
     inputs = sum(row.inputs - row.too_close_to_call for row in models)
     return decide(
         none(
-            "inputs that the head of the proof labels wrongly",
+            "wrong labels of the head that the proof builds",
             sum(row.wrong_labels for row in models),
             of=inputs,
         ),

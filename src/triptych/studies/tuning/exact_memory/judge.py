@@ -56,7 +56,7 @@ def _regular(models: Sequence[ModelT]) -> list[ModelT]:
 def _statement(models: Sequence[Recovered]) -> list[Check]:
     return [
         none(
-            "inputs that the head of the proof labels wrongly",
+            "wrong labels of the head that the proof builds",
             sum(row.wrong_labels for row in models),
             of=_labels(models),
         ),
@@ -103,7 +103,7 @@ def _offsets(models: Sequence[Prompted]) -> list[Check]:
             _total([row.published_offset_attended for row in models]),
         ),
         shown(
-            "inputs labelled wrongly with the printed offset -2",
+            "wrong labels with the printed offset -2",
             _total([row.published_offset_wrong for row in models]),
         ),
     ]

@@ -84,7 +84,7 @@ def judge_prompted(rows: Rows[Row]) -> Verdict:
     off = sum(row.off_support for row in models)
     return decide(
         none(
-            "inputs that prompt and head of the proof label wrongly",
+            "wrong labels of the prompt and the head that the proof builds",
             sum(row.wrong_labels for row in models),
             of=_labels(models),
         ),
