@@ -60,3 +60,13 @@ def test_the_version_is_one_version():
     citation = (ROOT / "CITATION.cff").read_text()
     assert re.search(rf"^version: {re.escape(__version__)}$", citation, re.MULTILINE)
     assert f"## {__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_contributing_says_what_ran_in_every_python_that_is_named():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = re.findall(r"Python :: (3\.\d+)", "\n".join(project["classifiers"]))
+    lines = (ROOT / "CONTRIBUTING.md").read_text().splitlines()
+    assert [
+        version for version in named if any(f"| {version} |" in line for line in lines)
+    ] == named
+    assert project["requires-python"] == f">={named[0]}"
