@@ -18,7 +18,7 @@ from triptych.studies.refinement.real_translation import judge, made_rows, study
 from triptych.studies.refinement.shared import data, judging
 from triptych.studies.refinement.shared.attention import MEASURES, measure_attention
 from triptych.studies.refinement.shared.pipeline import Pipeline, Plan
-from triptych.studies.refinement.shared.rows import Compared, Scored, Trained
+from triptych.studies.refinement.shared.rows import Attended, Compared, Scored, Trained
 from triptych.studies.refinement.shared.scoring import (
     Scores,
     bleu_of_counts,
@@ -169,6 +169,68 @@ def test_every_ablation_needs_its_steps() -> None:
     assert judge.ablations(Rows(short)).missing == (
         "training steps of a shorter run, the fewest: 990 of 1000",
     )
+
+
+def test_a_second_stage_is_shown_and_decides_nothing() -> None:
+    """The thesis names four critical practices (4, contributions); the stages are none of them."""
+    lost = made_rows._all_compared(
+        "ablation one_stage T=4", "ablation reference T=4", judge.ABLATED, 5.0
+    )
+    verdict = judge.ablations(Rows([*made_rows.ABLATION_HELD, *lost]))
+    assert verdict.outcome.value == "holds"
+    (check,) = [c for c in verdict.checks if "second stage" in c.sentence]
+    assert check.outcome is None
+    assert check.value == pytest.approx(-5.0)
+    assert set(judge.CHANGES) == {
+        "raw_pairs",
+        "no_positions",
+        "half_right",
+        "raw_other_vocabulary",
+    }
+
+
+def test_software_texts_count_for_attention_by_hand() -> None:
+    """Captions 0.97 to 1.00 in four networks, and software texts 0.5 in four: 0.7425."""
+    rows = made_rows.ATTENTION_HELD
+    elsewhere = [
+        dataclasses.replace(row, data="software", mean=0.1 if row.stutter else 0.2)
+        for row in rows
+        if isinstance(row, Attended)
+    ]
+    alone, both = (judge._ratios(Rows(r), 4, "self_avg") for r in (rows, [*rows, *elsewhere]))
+    assert alone == pytest.approx([0.97, 0.98, 0.99, 1.0])
+    assert sorted(both) == pytest.approx([0.5] * 4 + [0.97, 0.98, 0.99, 1.0])
+    toy = [dataclasses.replace(row, data="toy") for row in elsewhere]
+    assert judge._ratios(Rows([*rows, *toy]), 4, "self_avg") == alone
+    shown = [c.value for c in judge.self_attention(Rows([*rows, *elsewhere])).checks]
+    assert shown[0] == pytest.approx((4 * 0.5 + 3.94) / 8)
+    assert judge.self_attention(Rows(elsewhere)).outcome.value == "undecided"  # no captions
+
+
+def test_one_pass_by_hand() -> None:
+    """25.5 to 25.8 BLEU after one pass and 30 by beam search: 0.855 on average."""
+    said = judge.one_pass(Rows(made_rows.ONE_PASS_HELD))
+    assert said.checks[0].value == pytest.approx(0.855)
+    no_beam = [r for r in made_rows.ONE_PASS_HELD if getattr(r, "model", "") != "student"]
+    assert judge.one_pass(Rows(no_beam)).outcome.value == "undecided"
+
+
+def test_what_cannot_be_run_says_so() -> None:
+    assert judge.published_tables(Rows([])).missing == (
+        "directions of WMT14, WMT16 and WMT17 (the pairs cannot be had here): 0 of 6",
+    )
+    some = made_rows.TABLES_HELD[:5]
+    assert judge.published_tables(Rows(some)).outcome.value == "undecided"
+
+
+def test_the_verdict_says_how_much_smaller_all_is() -> None:
+    checks = judge.translations(Rows(made_rows.TRANSLATIONS_HELD)).checks
+    sizes = {c.sentence: c.value for c in checks if "published: " in c.sentence}
+    assert sizes == {
+        "training pairs (published: 4,500,000)": 29_000.0,
+        "parameters, million (published: 67)": 10.0,
+        "training steps (published: 500,000)": 4000.0,
+    }
 
 
 def test_no_check_holds_without_rows() -> None:
