@@ -178,7 +178,7 @@ def test_a_second_stage_is_shown_and_decides_nothing() -> None:
     )
     verdict = judge.ablations(Rows([*made_rows.ABLATION_HELD, *lost]))
     assert verdict.outcome.value == "holds"
-    (check,) = [c for c in verdict.checks if "second stage" in c.sentence]
+    (check,) = [c for c in verdict.checks if "one stage" in c.sentence]
     assert check.outcome is None
     assert check.value == pytest.approx(-5.0)
     assert set(judge.CHANGES) == {

@@ -138,8 +138,10 @@ def test_where_the_line_would_be_a_point_below() -> None:
 
 def tiny_pipeline(kind: type[Pipeline], seed: int = 0, **sizes: int) -> Pipeline:
     toy = data.toy_pairs(["de", "en"])
-    plan = Plan(width=16, layers=1, heads=2, feedforward=16, length=12, dropout=0.0, tokens=64)
-    plan = replace(plan, teacher=(sizes.get("steps", 60), 1e6), learning_rate=5e-3, beams=2)
+    plan = Plan(width=16, layers=1, heads=2, feedforward=16, length=12, tokens=64)
+    plan = replace(
+        plan, dropout=0.3, teacher=(sizes.get("steps", 60), 1e6), learning_rate=5e-3, beams=2
+    )
     return kind(toy.pairs, "en", "de", seed, plan)
 
 

@@ -72,6 +72,22 @@ def test_the_unsure_half_is_drawn_again_by_hand() -> None:
     assert sure.exp()[0].tolist() == pytest.approx([0.9, 0.6, 0.7, 0.8])
 
 
+def test_fewer_tokens_are_drawn_again_after_every_step() -> None:
+    """N = 4 and T = 4: after steps 1, 2 and 3 there are 3, 2 and 1 random words."""
+    kept: list[int] = []
+
+    def log_probs(hypotheses: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        kept.append(int((hypotheses[0] == torch.tensor([10, 11, 12, 13])).sum()))
+        laws = torch.full((1, 4, 100_000), 1e-9).log()
+        laws[0, torch.arange(4), torch.tensor([10, 11, 12, 13])] = -0.1
+        return laws
+
+    refiner, start = SimpleNamespace(log_probs=log_probs), torch.full((1, 4), 5)
+    lengths = torch.tensor([4])
+    refine_with_a_schedule(refiner, start, lengths, TorchRng(0), steps=4, vocab=100_000)
+    assert kept == [0, 1, 2, 3]
+
+
 def test_nothing_beyond_a_length_is_read_or_drawn() -> None:
     net = small_net()
     found = translated_by(net, SOURCES, "least_sure", TorchRng(0), steps=4, lengths=2)

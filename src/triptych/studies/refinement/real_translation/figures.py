@@ -46,7 +46,7 @@ def quality_figure(rows: Rows[Row]) -> Figure:
         panels,
         "Means over seeds, from the lowest to the highest, on the test set that decides. Beam "
         "search and greedy decoding have no steps and are drawn as levels. Repeated words: over "
-        "corpora and directions too, after repeated tokens were dropped, as in the source.",
+        "corpora and directions too, after repeated tokens were dropped, as the thesis says.",
     )
 
 
@@ -95,7 +95,7 @@ def attention_figure(rows: Rows[Row]) -> Figure:
     panels = []
     for steps in dict.fromkeys(row.steps for row in attended):
         series = []
-        for yes, label in ((True, "stutter"), (False, "other neighbours")):
+        for yes, label in ((True, "same token"), (False, "other neighbours")):
             points = [_spread(_means(attended, steps, yes, name)) for name in names]
             kept = [(place, each) for place, each in enumerate(points) if each is not None]
             if kept:
@@ -114,7 +114,7 @@ def attention_figure(rows: Rows[Row]) -> Figure:
         panels.append(Panel(series, "", "mean", title, x_names=list(_MEASURES.values())))
     return Figure(
         "stutter_attention",
-        "Attention of neighbours that stutter and of other neighbours",
+        "Attention of neighbouring positions that wrote the same token, and of other neighbours",
         panels or [Panel([], "measure", "mean")],
         "Of the last layer: how much two neighbours attend to each other; the distance of their "
         "cross-attentions, as total variation and as cosine; how often both look most at the same "

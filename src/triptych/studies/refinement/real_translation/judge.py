@@ -268,13 +268,13 @@ def _by_text(rows: Rows[Row], measure: str) -> list[Check]:
 # ------------------------------------------------------------------ practices
 
 CHANGES = {
-    "raw_pairs": "distillation",
-    "no_positions": "positional attention",
-    "half_right": "85 % random tokens instead of 50 %",
-    "raw_other_vocabulary": "a vocabulary of its own",
+    "raw_pairs": "without distillation",
+    "no_positions": "without positional attention",
+    "half_right": "with 50 % random tokens in training instead of 85 %",
+    "raw_other_vocabulary": "with a vocabulary learned on other texts instead of its own",
 }
 """The four practices that the thesis calls critical."""
-NOT_CRITICAL = {"one_stage": "a second stage of training, which the thesis does not call critical"}
+NOT_CRITICAL = {"one_stage": "with one stage of training instead of two (not called critical)"}
 
 
 def ablations(rows: Rows[Row]) -> Verdict:
@@ -292,7 +292,7 @@ def ablations(rows: Rows[Row]) -> Verdict:
     trained = [row for row in captions(rows, Trained) if row.model.startswith("ablation ")]
     decided = [row for row in compared if row.first == "ablation raw_pairs T=4"]
     missing = [change for change in CHANGES if not gain(change, "T=4")]
-    sentence = "captions of 2016: BLEU with {} that is lost without {}"
+    sentence = "captions of 2016, {}: BLEU that is lost {}"
     return decide(
         *(
             above(sentence.format("4 steps", name), over_sentences(gain(change, "T=4")), 0.0)

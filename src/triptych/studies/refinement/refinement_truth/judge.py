@@ -100,7 +100,7 @@ PARTS = {
     "half right": "85 % random tokens in training instead of 50 %",
     "one stage": "a second stage of training, which the thesis does not call critical",
 }
-_AVOIDED = "4 steps: sentences that mix ways which are avoided by {}, percentage points"
+_AVOIDED = "4 steps: percentage points fewer sentences that mix ways, with {}"
 
 
 def judge_practices(rows: Rows[Row]) -> Verdict:
@@ -121,7 +121,7 @@ def judge_practices(rows: Rows[Row]) -> Verdict:
         above(_AVOIDED.format(PARTS["half right"]), _points(gained("half right")), 0.0),
         shown(_AVOIDED.format(PARTS["one stage"]), _points(gained("one stage"))),
         shown(
-            "4 steps: sentences that mix ways, without distillation, per cent",
+            "4 steps: per cent of sentences that mix ways, without distillation",
             _points(list(base.values())),
         ),
         needs=[

@@ -33,7 +33,7 @@ TWICE = 2.0  # published: "2 or more times more frequent", for all datasets
 VISIBLE = 1.0  # BLEU; the source calls losses of up to 1.35 "similar", and prints no other measure
 TO = {"en-de": "English to German", "de-en": "German to English"}
 RULES = {
-    "least_sure": "the tokens it is least sure of become random words before the next step",
+    "least_sure": "the tokens that the network is least sure of become random words at every step",
     "random": "a repeated token becomes a random word before the next step",
     "keep": "a repeated token stays for the next step",
 }
@@ -109,7 +109,7 @@ def remasking(rows: Rows[Row]) -> Verdict:
     return decide(
         *(
             within(
-                f"{steps} steps: BLEU that is gained if {text}",
+                f"{steps} steps: BLEU gained if {text}",
                 over_sentences(change(rule, steps)),
                 0.0,
                 by=VISIBLE,
