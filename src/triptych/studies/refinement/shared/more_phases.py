@@ -161,6 +161,7 @@ class WatchedPipeline(Pipeline):
         rng, training = TorchRng(0, self.device), net.training
         total, words = 0.0, 0
         net.eval()
+        net.use_kernels("torch")  # what is trained on a GPU is a copy, which keeps its own
         for first in range(0, len(kept), self.plan.batch):
             some = kept[first : first + self.plan.batch]
             batch = PairBatch(
@@ -182,4 +183,5 @@ class WatchedPipeline(Pipeline):
                 count = int(batch.target_lengths.sum())
             total, words = total + count * float(loss), words + count
         net.train(training)
+        net.use_kernels(self.kernels)
         return total / max(1, words)
