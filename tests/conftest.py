@@ -1,5 +1,7 @@
 import gc
+import os
 import signal
+import subprocess
 import sys
 
 import jaxtyping
@@ -39,6 +41,24 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "cuda" in item.keywords:
             item.add_marker(pytest.mark.skip(reason="no GPU on this machine"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem):
+    """A test that needs a machine without a GPU runs in a process that sees none."""
+    if "no_gpu" not in pyfuncitem.keywords or not torch.cuda.is_available():
+        return None
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:benchmark"]
+    done = subprocess.run(
+        [*command, pyfuncitem.nodeid],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        cwd=pyfuncitem.config.rootpath,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    return True
 
 
 def pytest_collection_finish():

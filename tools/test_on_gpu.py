@@ -26,6 +26,7 @@ Jinja2 MarkupSafe latex2mathml networkx matplotlib contourpy cycler fonttools ki
 pyparsing python-dateutil six pillow packaging scikit-learn joblib threadpoolctl narwhals
 safetensors jsonschema attrs referencing rpds-py jsonschema-specifications hmmlearn
 sacrebleu portalocker tabulate colorama gguf
+pydantic pydantic-core annotated-types typing-inspection typing-extensions
 """
 TOO_MANY = 12  # processes: tests that start workers of their own need cores too
 

@@ -123,6 +123,7 @@ def equal(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.no_gpu
 @pytest.mark.parametrize("train", [trained, fitted])
 def test_a_kill_at_any_moment_loses_no_training(
     tmp_path: Path, train: Callable[..., list[torch.Tensor]]
@@ -136,6 +137,7 @@ def test_a_kill_at_any_moment_loses_no_training(
     assert deaths >= 3 * 2 * 3, "each file is opened, brought to the disk and renamed"
 
 
+@pytest.mark.no_gpu
 @pytest.mark.parametrize("train", [trained, fitted])
 def test_a_kill_of_a_finished_training_that_runs_again_loses_nothing(
     tmp_path: Path, train: Callable[..., list[torch.Tensor]]

@@ -85,6 +85,7 @@ def test_two_trainings_do_not_share_a_folder(translators, pairs) -> None:
     assert "another run is using this folder" in sentence(done)
 
 
+@pytest.mark.no_gpu
 def test_a_kill_at_any_moment_of_teach_loses_no_training(pairs, tmp_path, monkeypatch) -> None:
     """Also of a finished one that runs again. In between a folder holds one translator or none."""
 

@@ -102,6 +102,7 @@ def on_its_device(unit, bench):
     yield Where(bench.device if unit.number % 2 == 0 else "cpu")
 
 
+@pytest.mark.no_gpu
 def test_the_device_of_a_unit_is_where_it_computed(store, monkeypatch):
     gpus.pretend(monkeypatch, 2)
     study = replace(toy_studies.STUDY, run=on_its_device, rows=(Where,))
