@@ -65,7 +65,14 @@ def test_runs_at_smoke_scale(study, unchecked_shapes):
 
 # Minutes with the checks.
 LONG = {"refinement_truth"}
-LONG |= {"bracket_attention", "bracket_copying", "bracket_length", "bracket_theory", "code_cases"}
+LONG |= {
+    "bracket_attention",
+    "bracket_length",
+    "bracket_training",
+    "copying_patterns",
+    "bracket_theory",
+    "code_cases",
+}
 LONG |= {"dyck_backtracking", "exact_masking", "exact_memory", "exact_prompts", "masking_more"}
 LONG |= {"reaching_the_mode", "real_text", "topic_matrices", "topic_theory", "two_stages_text"}
 LONG |= {"head_importance", "real_translation", "who_wins"}

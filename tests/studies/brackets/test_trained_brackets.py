@@ -15,7 +15,6 @@ from triptych.models.constructions.brackets import kinds
 from triptych.models.transformer import Shape
 from triptych.studies.api.study import Rows, Scale
 from triptych.studies.brackets import (
-    bracket_copying,
     bracket_training,
     copying_patterns,
     uniform_networks,
@@ -246,7 +245,7 @@ def _claim(study, name):
 
 
 def test_a_wide_interval_decides_no_number():
-    claim = _claim(attention_study.STUDY, "li.variation")
+    claim = _claim(bracket_training.STUDY, "li.variation")
     few = [row for row in claim.held_by if row.seed < 11]
     patterns_apart = [
         replace(row, pattern=((10.0,),)) if (row.seed, row.first) == (0, "joint") else row
@@ -257,7 +256,7 @@ def test_a_wide_interval_decides_no_number():
 
 def test_the_first_accurate_length_is_judged():
     """Kept are 90 steps (95 %), 180 (98 %) and longer ones, which are nine times as far apart."""
-    claim = _claim(attention_study.STUDY, "li.variation")
+    claim = _claim(bracket_training.STUDY, "li.variation")
     checks = {check.sentence: check for check in claim.verdict(claim.held_by).checks}
     judged = checks["whole strings, no positions"]
     assert judged.value == pytest.approx(2.27)
@@ -272,7 +271,7 @@ def test_the_first_accurate_length_is_judged():
 
 
 def test_the_table_wants_all_rows_and_long_training():
-    claim = _claim(attention_study.STUDY, "li.tab-2.6")
+    claim = _claim(bracket_training.STUDY, "li.tab-2.6")
     short = [replace(row, steps=1440) for row in claim.held_by]
     assert claim.verdict(short).missing == ("steps of training of every row: 1440 of 5760",)
     two_types = [row for row in claim.held_by if row.types == 2]
@@ -281,7 +280,7 @@ def test_the_table_wants_all_rows_and_long_training():
 
 def test_longer_sequences_are_compared_network_by_network():
     """Twelve networks, 240/11 apart on the word and 60 on the sentences: 60 - 240/11 more."""
-    claim = _claim(attention_study.STUDY, "li.fig-2.15")
+    claim = _claim(bracket_training.STUDY, "li.fig-2.15")
     (check, _) = claim.verdict(claim.held_by).checks
     assert check.value == pytest.approx(60 - 240 / 11)
 
@@ -311,7 +310,7 @@ def test_wide_networks_stand_beside_and_decide_nothing():
 
 def test_durations_are_lengths_of_training_too():
     """Patterns at ± 1 for whole strings: 12 networks have the variation 2 · 12/11 · 1."""
-    claim = _claim(attention_study.STUDY, "li.variation")
+    claim = _claim(bracket_training.STUDY, "li.variation")
     sides = [((1.0,),), ((-1.0,),)]
     few = [Duration(i, "complete", 3e-3, 50, 100, 0.9, 0.1, 4.0, sides[i % 2]) for i in range(12)]
     assert "after 50 steps" not in str(claim.verdict(claim.held_by).checks)
@@ -366,7 +365,7 @@ def test_ratio_by_hand():
 
 def test_networks_that_do_not_look_meaningful_prove_nothing():
     """Of 40 networks none: up to 9 % may be such, so that it is open. Of 100 none: it fails."""
-    (claim,) = bracket_copying.STUDY.claims
+    claim = copying_patterns.STUDY.claims[0]
     plain = [
         replace(row, closing=(1.0,) * row.layers, one_kind=(1.0,) * row.layers)
         for row in claim.held_by
@@ -377,7 +376,7 @@ def test_networks_that_do_not_look_meaningful_prove_nothing():
 
 def test_one_network_in_ten_is_sometimes():
     """12 of 100 networks: the interval is [0.07, 0.20], above one in twenty."""
-    (claim,) = bracket_copying.STUDY.claims
+    claim = copying_patterns.STUDY.claims[0]
     some = [replace(row, uniform=0.5) if row.seed >= 12 else row for row in claim.held_by]
     verdict = claim.verdict(some)
     assert verdict.outcome is Status.HOLDS

@@ -1,9 +1,9 @@
-"""Copying networks again, with fresh seeds and another start: figures of one and of four layers
+"""Networks that copy their input: which attention looks meaningful, and whether it is needed
 [li, 2.2.4.1, Figures 2.19-2.21].
 
-Networks and measures are those of `bracket_copying`. Four layers start as there; one layer starts
-with larger queries and keys, as PyTorch would make them, so that its attention is not uniform from
-the first. Eighty networks of each kind are enough to tell "one in twenty" from "none".
+Four layers start as in the rest of the chapter. One layer starts with larger queries and keys, as
+PyTorch would make them, so that its attention is not uniform from the first. Eighty networks of
+each kind are enough to tell "one in twenty" from "none".
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,6 @@ from triptych.core.randomness import TorchRng
 from triptych.models.layers import Block
 from triptych.models.transformer import Shape, Transformer
 from triptych.studies.api.decide import Verdict, above, at_least, decide, shown
-from triptych.studies.api.figures import Figure
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.brackets.shared.copying import (
     ENOUGH,
@@ -191,11 +190,6 @@ ONE_HELD = many(ROW)
 ONE_REFUTED = [many(ROW, uniform=0.5), many(ROW, closing=(1.0,), one_kind=(1.0,))]
 
 
-def patterns_figure(rows: Rows[Copying]) -> Figure:
-    """That of `bracket_copying`, of these networks."""
-    return replace(copying_figure(rows), name="copying_patterns")
-
-
 STUDY = Study(
     name="copying_patterns",
     question="Which patterns of copying networks look meaningful, and are they needed?",
@@ -212,5 +206,5 @@ STUDY = Study(
         Claim("li.fig-2.20", judge_one_layer, ONE_REFUTED, ONE_HELD),
         Claim("li.fig-2.21", judge_both_kinds, BOTH_REFUTED, BOTH_HELD),
     ],
-    figures=[patterns_figure],
+    figures=[copying_figure],
 )

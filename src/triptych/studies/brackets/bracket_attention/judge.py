@@ -21,8 +21,6 @@ from triptych.studies.brackets.shared.attention_judges import (
     BOTH_POSITIONS,
     ENOUGH,
     JOINT,
-    OF_LENGTHS,
-    ON_PREFIXES,
     STACK,
     good,
     made_networks,
@@ -154,6 +152,4 @@ MINIMAL_REFUTED = [
 CLAIMS = [
     Claim("li.fig-2.11", judge_patterns, PATTERNS_REFUTED, PATTERNS_HELD),
     Claim("li.fig-2.12", judge_minimal, MINIMAL_REFUTED, MINIMAL_HELD),
-    *ON_PREFIXES,
-    *OF_LENGTHS,
 ]

@@ -1,7 +1,7 @@
 """Networks that copy brackets: what is measured on them, and what it decides [li, 2.2.4.1].
 
-The learned patterns are replaced, in all layers or in one. `bracket_copying` and `copying_patterns`
-say how the networks are made.
+The learned patterns are replaced, in all layers or in one. `copying_patterns` says how the networks
+are made.
 """
 
 from collections.abc import Sequence
@@ -245,7 +245,7 @@ def copying_figure(rows: Rows[Copying]) -> Figure:
             "against the largest weight on a kind of bracket over that of uniform attention."
         )
     return Figure(
-        "bracket_copying",
+        "copying_patterns",
         "Attention of networks that copy their input, and what it is worth",
         [
             *maps,
