@@ -526,7 +526,7 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
     assert {t[1:] for t in targets if t and not t.startswith("#search=")} <= set(page.ids)
     assert "<script>alert" not in html
     for said in (
-        "Prompt tuning beats head tuning at every hidden size, most when",
+        "Prompt tuning beats head tuning at every number of hidden states, most when",
         "largest run, bundled: holds, except τ = T toy/first",
         "laptop scale: holds",  # beside
         "2 of 3 units",

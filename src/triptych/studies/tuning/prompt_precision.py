@@ -287,7 +287,7 @@ STUDY = Study(
         Scale.SMOKE: PromptPrecision(
             seeds=1, hidden=(4,), first_seed=1, short_steps=4, **vars(SMOKE)
         ),
-        Scale.LAPTOP: PromptPrecision(seeds=3, learning_rates=LAPTOP_RATES, **vars(LAPTOP)),
+        Scale.LAPTOP: PromptPrecision(seeds=1, learning_rates=LAPTOP_RATES, **vars(LAPTOP)),
         Scale.PAPER: PromptPrecision(
             seeds=6,
             hidden=(25,),
