@@ -7,7 +7,7 @@ import pytest
 
 from triptych.core.status import Status
 from triptych.core.validation import UserError
-from triptych.lab.results import report_claims, terminal
+from triptych.lab.results import evidence, report_claims, terminal
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ledger import EVIDENCE_SCALES, SCOPES, load_ledger, parse_ledger
 from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
@@ -52,6 +52,33 @@ def test_other_settings_than_those_of_the_scale_are_not_as_published():
     assert line.headline is not None
     assert line.headline.differs == "Other settings: steps."
     assert judged("fails", "transferred", changed={"steps": 3}).scope == "transferred"
+
+
+@pytest.mark.parametrize(
+    ("said", "words", "differs"),
+    [
+        ('scope."longer.paper" = "as published"', "fails", ""),
+        ('differs."longer.paper" = "More."', "not reproduced on another model", "More."),
+        ('differs."other.paper" = "More."', "not reproduced on another model", "Smaller."),
+    ],
+)
+def test_bundled_rows_with_a_label_may_stand_elsewhere(said, words, differs):
+    text = f'{ENTRY}scope.paper = "transferred"\ndiffers.paper = "Smaller."\n{said}\n'
+    finding = Finding("s", "paper", True, "fails", done=1, planned=1, changed=True, label="longer")
+    run = StudyRun("s", "?", "paper", {}, [], [], changed={"steps": 3})
+    (line,) = judge_ledger(parse_ledger(text), [replace(run, findings={"a": finding})])
+    assert line.words == words
+    assert line.headline is not None
+    assert line.headline.differs == differs
+
+
+def test_labels_of_the_ledger_are_those_of_bundled_files():
+    """`longer.paper` of a claim is about a file STUDY.longer.paper.json of its study."""
+    studies = {claim.id: study.name for study in find_studies().values() for claim in study.claims}
+    names = {path.name for path in evidence.files(evidence.folder())}
+    for entry in load_ledger():
+        for key in {*entry.scope, *entry.differs} - set(EVIDENCE_SCALES):
+            assert f"{studies[entry.id]}.{key}.json" in names, (entry.id, key)
 
 
 def test_a_smoke_run_and_a_users_own_claim_have_no_scope():

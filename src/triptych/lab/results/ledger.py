@@ -66,9 +66,10 @@ class Entry:
         It is not a published result but one that goes beyond; it does not count among those.
     scope
         Where its verdict stands, by scale: one of `SCOPES`. In TOML one text is for all scales.
+        Bundled rows with a label may have their own, as `longer.paper`.
     differs
-        What differs from the source, by scale: data, model, training. Empty only where the scope is
-        "as published".
+        What differs from the source, by the same keys: data, model, training. Empty only where the
+        scope is "as published".
     """
 
     id: str
@@ -127,7 +128,8 @@ def _by_scale(said: str | dict[str, str]) -> dict[str, str]:
 
 def _check_scope(entry: Entry, where: str) -> None:
     """A scope is one of three, and what is not as published says what differs."""
-    unknown = sorted((set(entry.scope) | set(entry.differs)) - set(EVIDENCE_SCALES))
+    keys = set(entry.scope) | set(entry.differs)
+    unknown = sorted(key for key in keys if key.rpartition(".")[2] not in EVIDENCE_SCALES)
     if unknown:
         raise UserError(
             f"{where}, entry {entry.id}: scope or differs is of {unknown}, which are no scales "

@@ -270,7 +270,10 @@ def _scoped(finding: Finding, entry: Entry, run: StudyRun) -> Finding:
     if finding.scale not in entry.scope:
         raise ValueError(f"ledger entry {entry.id} says no scope for {finding.scale} scale")
     scope, differs = entry.scope[finding.scale], entry.differs.get(finding.scale, "")
-    if finding.changed and scope == "as published":
+    labelled = f"{finding.label}.{finding.scale}"
+    if labelled in entry.differs or labelled in entry.scope:
+        scope, differs = entry.scope.get(labelled, scope), entry.differs.get(labelled, "")
+    elif finding.changed and scope == "as published":
         changed = ", ".join(run.changed)
         scope, differs = "scaled down", f"{differs} Other settings: {changed}.".strip()
     return replace(finding, scope=scope, differs=differs)
