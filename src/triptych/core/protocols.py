@@ -10,6 +10,7 @@ x_≤t   prefix   Int[Tensor, "batch t"]
 m      hidden   Bool[Tensor, "batch length"]     True where the token is not shown
 """
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
@@ -236,6 +237,37 @@ class FinishedValue(Protocol):
     """
 
     def finished_log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """What a verifier is asked: log V of rows of different lengths, and whose they are.
+
+    tokens    the rows, with -1 beyond each row's end
+    lengths   how many tokens each row has, its prompt included
+    starts    where the completion of each row begins
+    over      rows that are asked about as finished texts
+    row       the row of the batch that each one works for: several particles share one
+    decoder   the decoder that holds these rows, for a verifier of states; None where none does
+    at        where each row stands in that decoder
+    """
+
+    tokens: Int[Tensor, "rows t"]
+    lengths: Int[Tensor, " rows"]
+    starts: Int[Tensor, " rows"]
+    over: Bool[Tensor, " rows"]
+    row: Int[Tensor, " rows"]
+    decoder: Decoder | None = None
+    at: Int[Tensor, " rows"] | None = None
+
+
+@runtime_checkable
+class Masks(Protocol):
+    """A verifier that says which tokens may come next, for the whole vocabulary at once."""
+
+    def masks(self, asked: Question) -> Bool[Tensor, "rows vocab"]:
+        """True where V of the row with this token after it is above 0."""
+        ...
 
 
 @runtime_checkable
