@@ -502,8 +502,8 @@ def test_only_units_that_were_made_are_old(file, shown, monkeypatch):
     later = dataclasses.replace(TOY, revision=2)
     monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
     changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
-    old = "the study's code was edited since 2 of these units were made"
-    assert shown().headline.notes == ("2 of 6 units", old)
+    earlier = "2 of these units are of an earlier revision of the study"
+    assert shown().headline.notes == ("2 of 6 units", earlier)
 
 
 def test_evidence_of_an_earlier_revision_is_shown_with_its_age(file, shown, tmp_path, monkeypatch):
@@ -512,9 +512,26 @@ def test_evidence_of_an_earlier_revision_is_shown_with_its_age(file, shown, tmp_
     monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
     line = shown()
     assert (line.status, line.headline.done) == ("holds", 6)
-    assert line.headline.notes == ("the study's code was edited since 6 of these units were made",)
+    assert line.headline.notes == ("6 of these units are of an earlier revision of the study",)
+    assert line.headline.edited == 0
     bring_in(tmp_path / "here", file, study=later)
     assert run_toy(tmp_path / "here", study=later).done == 6
+
+
+def test_an_edit_of_the_code_is_said_wherever_claims_are_listed(file, shown, capsys, monkeypatch):
+    """Of an earlier revision they are old, and that is said with the rows."""
+
+    def listed() -> str:
+        terminal.print_summary(results.gather(None))
+        return capsys.readouterr().out
+
+    assert "Edited" not in listed()
+    changed(file, lambda content: content["units"][0]["code"].update(fingerprint="0", shape="1"))
+    assert "Edited since their rows were made: toy" in listed()
+    assert shown().headline.edited == 1
+    later = dataclasses.replace(TOY, revision=2)
+    monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
+    assert "Edited" not in listed()
 
 
 def test_the_gpu_is_named(file, shown):

@@ -201,6 +201,17 @@ def test_the_code_under_seal_and_what_was_edited_of_it(bundle):
     assert (found["Count"].first, found["Count"].last) == (8, 10), "with its decorator"
     with pytest.raises(UserError, match="HAED"):
         seal.definitions(bundle.study(), "HAED")
+    assert seal.definitions(bundle.study()) == seal.definitions(bundle.study(), "HEAD")
+
+
+def test_the_code_under_seal_where_there_is_no_commit(bundle, monkeypatch):
+    """As in an installed package, and in a repository that is new."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(bundle.source.parent.parent))
+    for _ in range(2):
+        found = seal.definitions(bundle.study())
+        assert {each.name for each in found} == {"STEP", "Count", "Counted", "units", "run"}
+        assert not any(each.edited for each in found)
+        subprocess.run(["git", "init", "-q", str(bundle.source.parent)], check=True)
 
 
 # ----------------------------------------------------------------------------- the command line
