@@ -1,7 +1,8 @@
 """Texts that are kept between commands, in the user's folder for caches.
 
-What is kept has a name made of all that decides it, so it is never out of date, and what is
-damaged or gone is made again: a file begins with the sum of its text. Without a folder to write to, everything is made every time.
+What is kept has a name made of all that decides it, so it is never out of date. A file begins with
+the sum of its text, and what is damaged or gone is made again. Without a folder to write to,
+everything is made every time.
 """
 
 import hashlib
