@@ -21,8 +21,7 @@ import importlib
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, NamedTuple
 
-from triptych.core.scalars import as_text
-from triptych.core.validation import UserError
+from triptych.core.errors import UserError
 
 GROUPS = ("structures", "algorithms", "verifiers", "studies")
 
@@ -65,9 +64,8 @@ def plugins(group: str) -> dict[str, Plugin]:
 
     Two packages that use one name are a `UserError`.
     """
-    group = as_text("group", group)
-    if group not in GROUPS:
-        raise UserError(f"group is {group!r}; it must be one of {', '.join(GROUPS)}")
+    if not isinstance(group, str) or group not in GROUPS:
+        raise UserError(f"group is {str(group)[:80]!r}; it must be one of {', '.join(GROUPS)}")
     found: dict[str, Plugin] = {}
     for point in entry_points(group=f"triptych.{group}"):
         offered = _plugin(group, point)
