@@ -143,7 +143,7 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     told = run("export", "--scale", "laptop", "--out", there, "--to", kept)
     assert told.exit_code == 0, told.output
     file = tmp_path / "kept" / "exact_heads.laptop.json.xz"
-    done = len(json.loads(run("evidence", file).stdout)["units"])
+    done = len(json.loads(run("evidence", str(file)).stdout)["units"])
     assert told.stdout.strip() == f"{file}: {done} units, {done} of them new"
 
     monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: tmp_path / "kept")
