@@ -11,6 +11,7 @@ from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder
 from triptych.core.enumeration import Law
 from triptych.core.mask_laws import MaskLaw
+from triptych.core.plugins import Plugin
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
@@ -121,6 +122,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Prefixes": lambda: Prefixes(2, 2, 3, torch.device("cpu")),
     "RecomputingDecoder": decoder,
     "MaskLaw": lambda: MaskLaw.of_size(3, 1),
+    "Plugin": lambda: Plugin("structures", "table", "triptych.core.table", "", "triptych"),
     "Law": lambda: Law({"a": 0.5, "b": 0.5}),
     "TorchRng": lambda: TorchRng(0),
     "RowStreams": lambda: RowStreams(0, torch.arange(2)),
@@ -238,6 +240,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "core.enumeration.Law.expectation": lambda: {"f": lambda x: 1.0},
     "core.enumeration.Law.given": lambda: {"condition": lambda x: x == "a"},
     "core.enumeration.Law.total_variation": lambda: {"target": {"a": 1.0}},
+    "core.plugins.plugins": lambda: {"group": "studies"},
     "core.randomness.TorchRng": lambda: {"seed": 0},
     "core.randomness.TorchRng.categorical": lambda: {"log_probs": LAW},
     "core.randomness.as_rng": lambda: {"rng": TorchRng(0)},

@@ -143,7 +143,7 @@ def bundled(tmp_path, monkeypatch):
     """A package that came with one small file of evidence."""
     where = tmp_path / "evidence"
     where.mkdir()
-    shutil.copy(evidence.folder() / "memory_heads.linear-readout.paper.json", where)
+    shutil.copy(evidence.folder() / "memory_heads.linear-readout.paper.json.xz", where)
     monkeypatch.setattr(evidence, "folder", lambda: where)
     return where
 

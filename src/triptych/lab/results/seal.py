@@ -77,7 +77,7 @@ def _sealed(path: Path, units: Sequence[StoredUnit], study: AnyStudy, scale: Sca
     today = code_of(study)
     broken = [unit for unit in under if unit.code and not same_study_code(unit.code, today)]
     return SealedFile(
-        path.name,
+        evidence.called(path),
         study.name,
         scale,
         len(under) - len(broken),
