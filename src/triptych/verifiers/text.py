@@ -10,7 +10,7 @@ so that every algorithm of guided generation can use it.
 import inspect
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
@@ -141,11 +141,6 @@ class TextRule:
     _errors: deque[RuleError] = field(init=False, repr=False)
     _hanging: list[Thread] = field(init=False, repr=False, default_factory=list)
 
-    def __new__(cls, function: Any = None, *_: Any, **__: Any) -> "TextRule":
-        """One of a function that knows when a text is over is an `EndingTextRule`."""
-        ends = isinstance(function, EndsText)
-        return object.__new__(EndingTextRule if ends and cls is TextRule else cls)
-
     def __post_init__(self) -> None:
         check_callable("function", self.function, "function(text)")
         if not callable(getattr(self.decode, "decode", self.decode)):
@@ -154,8 +149,7 @@ class TextRule:
                 "ids), or an object with such a method"
             )
         start = None if self.start is None else as_count("start", self.start)
-        texts = self.prompt_texts
-        texts = None if texts is None else as_list("prompt_texts", texts, "texts")
+        texts = None if self.prompt_texts is None else _as_prompt_texts(self.prompt_texts)
         length, end_token = as_ends(self.length, self.end_token)
         batched = as_flag("batched", self.batched)
         threads = as_count("threads", self.threads, at_least=1, at_most=MAX_THREADS)
@@ -181,6 +175,8 @@ class TextRule:
             _first=_first_equals(texts or []),
             _errors=deque(maxlen=_KEPT_ERRORS),
         )
+        if isinstance(self.function, EndsText):
+            set_fields(self, __class__=EndingTextRule)
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
@@ -462,6 +458,18 @@ def _rows_of(asked: Question) -> Iterator[tuple[list[int], int, bool, int]]:
     rows, lengths, starts = asked.tokens.tolist(), asked.lengths.tolist(), asked.starts.tolist()
     whose = zip(rows, lengths, starts, asked.over.tolist(), asked.row.tolist(), strict=True)
     return ((row[:length], start, over, number) for row, length, start, over, number in whose)
+
+
+def _as_prompt_texts(texts: Sequence[Any]) -> list[Any]:
+    """Texts, or conversations: lists of messages."""
+    found = as_list("prompt_texts", texts, "texts")
+    for text in found:
+        said = isinstance(text, list | tuple) and all(isinstance(m, Mapping) for m in text)
+        if not isinstance(text, str) and not said:
+            raise UserError(
+                f"prompt_texts holds {shown(text)}; each must be a text, or a list of messages"
+            )
+    return found
 
 
 def _first_equals(texts: list[Any]) -> list[int]:

@@ -93,7 +93,9 @@ def end_set(
 def check_choice(name: str, value: str, known: Sequence[str]) -> None:
     """`value` is one of the known words."""
     if not isinstance(value, str) or value not in known:
-        raise UserError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
+        raise UserError(
+            f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, known))}"
+        )
 
 
 def path_counter() -> Callable[[], None]:
