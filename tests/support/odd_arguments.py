@@ -12,6 +12,7 @@ from triptych.core.decoders import Prefixes, RecomputingDecoder
 from triptych.core.enumeration import Law
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.plugins import Plugin
+from triptych.core.protocols import Question
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
@@ -95,10 +96,10 @@ class Everything:
 
 
 class Constant:
-    """A verifier that reads a decoder."""
+    """A verifier that is asked questions."""
 
-    def decoder_log_value(self, decoder: Any, rows: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(rows), dtype=torch.float64)
+    def log_values(self, asked: Question) -> torch.Tensor:
+        return torch.zeros(len(asked.row), dtype=torch.float64)
 
 
 def fair(rng: Any) -> int:
@@ -685,10 +686,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "scale": PROBE.scale,
         "weights": PROBE.weights,
         "biases": PROBE.biases,
-    },
-    "verifiers.probe.Probe.decoder_log_value": lambda: {
-        "decoder": decoder(),
-        "rows": torch.tensor([0, 1]),
     },
     "verifiers.probe.Probe.fit": lambda: {"states": STATES, "correct": CORRECT, "recipe": RECIPE},
     "verifiers.probe.Probe.from_state": lambda: {"state": PROBE.state()},
