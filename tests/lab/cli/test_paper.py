@@ -47,7 +47,7 @@ def test_it_plans_runs_and_goes_on(tmp_path):
     planned = paper(tmp_path / "runs", "--minutes", "0.5", "--plan")
     assert planned.exit_code == 0
     assert "toy: 3 of 6 missing units, about 30 s on cpu; decides toy.claim" in planned.stdout
-    assert "0 of 1 published results have a verdict at paper scale" in planned.stdout
+    assert "0 of 1 published results have a verdict from the largest run" in planned.stdout
     assert "; 0 of 6 units, 0%" in planned.stdout
     assert not (tmp_path / "runs").exists()
     paper(tmp_path / "runs", "--minutes", "0.5")

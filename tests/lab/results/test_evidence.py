@@ -316,7 +316,7 @@ def test_a_run_does_only_what_is_missing(file, tmp_path):
     here = tmp_path / "here"
     (told,) = bring_in(here, file)
     assert told == (
-        f"{NAME} at laptop scale: 2 units brought in; 4 to run: "
+        f"{NAME} with --scale laptop: 2 units brought in; 4 to run: "
         f"triptych run {NAME} --scale laptop --out {here}"
     )
     with Store.read(here) as store:
@@ -328,7 +328,7 @@ def test_a_run_does_only_what_is_missing(file, tmp_path):
     with Store.read(here) as store, Store.read(tmp_path / "there") as there:
         assert store.rows(NAME, LAPTOP) == there.rows(NAME, LAPTOP)
     assert bring_in(here, file) == [
-        f"{NAME} at laptop scale: 0 units brought in, 2 were there; nothing is left to run"
+        f"{NAME} with --scale laptop: 0 units brought in, 2 were there; nothing is left to run"
     ]
 
 
@@ -376,7 +376,7 @@ def spoil(content):
     content["units"][1]["rows"][0]["share"] = 7.0
 
 
-CLASH = r"toy/plain at laptop scale: the unit \(number=1, .*seed=0\) has other rows in "
+CLASH = r"toy/plain with --scale laptop: the unit \(number=1, .*seed=0\) has other rows in "
 
 
 def test_export_refuses_other_rows(file, tmp_path):
@@ -415,17 +415,17 @@ def test_two_files_that_disagree(file, tmp_path):
 
 
 def test_export_of_what_is_not_there(file, tmp_path):
-    with pytest.raises(evidence.EvidenceError, match="no finished units at paper scale$"):
+    with pytest.raises(evidence.EvidenceError, match="no finished units with --scale paper$"):
         evidence.export(tmp_path / "there", [], Scale.PAPER, tmp_path)
     with pytest.raises(
-        evidence.EvidenceError, match=r"of toy at laptop scale \(there are some of toy/"
+        evidence.EvidenceError, match=r"of toy with --scale laptop \(there are some of toy/"
     ):
         evidence.export(tmp_path / "there", ["toy"], LAPTOP, tmp_path)
 
 
 def test_export_adds_to_no_file_of_another_study(file, tmp_path):
     write(file, read(file).replace('"toy/plain"', '"toy.plain"'))
-    with pytest.raises(evidence.EvidenceError, match="holds rows of toy.plain at laptop scale"):
+    with pytest.raises(evidence.EvidenceError, match="has rows of toy.plain with --scale laptop"):
         export(tmp_path / "there", file.parent)
 
 

@@ -1,4 +1,4 @@
-"""What is run at paper scale in so many minutes, and what each result has at each scale."""
+"""What is run at the largest run in so many minutes, and what each result has at each scale."""
 
 from dataclasses import replace
 

@@ -10,7 +10,7 @@ from triptych.core.validation import UserError
 from triptych.lab.results import evidence, report_claims, terminal
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ledger import EVIDENCE_SCALES, SCOPES, load_ledger, parse_ledger
-from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
+from triptych.lab.results.ranking import Finding, Judged, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
 from triptych.studies.api.decide import decide, none
 from triptych.studies.api.study import Scale
@@ -90,7 +90,7 @@ def test_a_smoke_run_and_a_users_own_claim_have_no_scope():
 def test_a_finding_without_a_scope_is_refused():
     finding = Finding("s", "paper", False, "holds", done=1, planned=1)
     run = StudyRun("s", "?", "paper", {}, [], [], findings={"a": finding})
-    with pytest.raises(ValueError, match="says no scope for paper scale"):
+    with pytest.raises(ValueError, match="says no scope for the largest run"):
         judge_ledger(parse_ledger(ENTRY), [run])
 
 
@@ -191,3 +191,26 @@ def test_a_number_that_does_not_exist_is_a_dash():
     check = none("wrong", 0, of=3)
     check = replace(check, value=float("nan"), low=float("nan"), high=float("nan"))
     assert terminal.found(check) == "–"
+
+
+def test_an_interval_without_ends_is_not_shown():
+    """One trial has a mean and no interval: its ends would be infinite."""
+    check = replace(none("wrong", 0, of=3), value=11.8, low=float("-inf"), high=float("inf"))
+    assert terminal.found(check) == "11.8"
+    assert terminal.found(replace(check, low=9.0, high=15.0)) == "11.8 [9, 15]"
+
+
+@pytest.mark.parametrize(
+    ("study", "said"),
+    [
+        ("translation_speed", "`triptych run translation_speed --scale paper --device cuda`"),
+        ("exact_heads", "`triptych run exact_heads --scale paper` makes its rows, on a CPU."),
+        ("nobodys_study", "`triptych run nobodys_study` makes its rows."),
+        (None, "There is no study for it yet."),
+    ],
+)
+def test_a_claim_without_rows_names_command_and_machine(study, said):
+    (entry,) = parse_ledger(ENTRY)
+    line = Judged(entry, "not run yet", (), study)
+    assert terminal.to_run(line).startswith(said)
+    assert terminal.as_json([line])[0]["to_run"].startswith(said)

@@ -46,7 +46,7 @@ def test_mistakes_are_one_sentence(folder, monkeypatch):
     with pytest.raises(UserError, match="there is no study 'nothing'"):
         stored_study("nothing")
     monkeypatch.setattr(evidence, "folder", lambda: None)
-    with pytest.raises(UserError, match="has no rows of study vgb_errors at paper scale"):
+    with pytest.raises(UserError, match="has no rows of study vgb_errors with --scale paper"):
         stored_study("vgb_errors", folder, scale="paper")
     with pytest.raises(UserError, match="no scale 'big': choose from paper, laptop, smoke"):
         stored_study("exact_heads", folder, scale="big")

@@ -258,9 +258,9 @@ def test_the_first_accurate_length_is_judged():
     """Kept are 90 steps (95 %), 180 (98 %) and longer ones, which are nine times as far apart."""
     claim = _claim(bracket_training.STUDY, "li.variation")
     checks = {check.sentence: check for check in claim.verdict(claim.held_by).checks}
-    judged = checks["whole strings, no positions"]
+    judged = checks["variation of two networks: whole strings, no positions"]
     assert judged.value == pytest.approx(2.27)
-    later = checks["whole strings, no positions: after 360 steps, 99.0 % accurate"]
+    later = checks["whole strings, no positions: variation after 360 steps, at 99.0 % accuracy"]
     assert later.value == pytest.approx(9 * 2.27)
     # Were the first length accurate, too, its networks would be judged.
     early = [replace(row, best=0.97) if row.steps == 90 else row for row in claim.held_by]
@@ -317,9 +317,9 @@ def test_durations_are_lengths_of_training_too():
     verdict = claim.verdict([*claim.held_by, *few])
     assert verdict.outcome is Status.HOLDS  # they are not accurate yet
     found = {check.sentence: check.value for check in verdict.checks}
-    assert found["whole strings, no positions: after 50 steps, 90.0 % accurate"] == pytest.approx(
-        24 / 11
-    )
+    assert found[
+        "whole strings, no positions: variation after 50 steps, at 90.0 % accuracy"
+    ] == pytest.approx(24 / 11)
     figure = attention_figures.duration_figure(Rows([*claim.held_by, *few]))
     assert [series.label for series in figure.panels[0].series] == ["whole strings"]
     assert figure.panels[0].series[0].x == (50, 90, 180, 360, 720)

@@ -56,8 +56,7 @@ def test_order_with_all_masks_is_shown_and_not_judged():
     said = verdict("li.thm-4.1.1", changed("li.thm-4.1.1", Step, all_masks_kept=1.1))
     assert said.outcome is Status.HOLDS
     sentence = (
-        "the same excess if every sequence is seen under all its masks, of which the "
-        "theorem says nothing"
+        "largest such excess if every sequence is seen under all its masks, outside of the theorem"
     )
     assert shown(said)[sentence] == pytest.approx(0.1)
 
@@ -275,6 +274,8 @@ def test_only_the_largest_size_is_near_its_limit():
     ]
     said = verdict("li.lem-4.1.1", [*held, *small, *far])
     assert said.outcome is Status.HOLDS
-    assert shown(said)["all parameters, smallest n: the same distance"] == 0.3
+    assert (
+        shown(said)["all parameters, smallest n: Kolmogorov distance from the normal limit"] == 0.3
+    )
     looking = [replace(r, adaptive=True, distance=0.9) for r in held if isinstance(r, Estimates)]
     assert verdict("li.lem-4.1.1", [*held, *looking]).outcome is Status.HOLDS

@@ -81,7 +81,9 @@ def test_pairs_by_pmi_are_shown_and_decide_nothing():
     ]
     verdict = CLAIM.verdict(rows)
     assert verdict.outcome is Status.HOLDS
-    told = {c.sentence: c.value for c in verdict.checks if c.sentence.startswith("pairs by PMI")}
+    told = {
+        c.sentence: c.value for c in verdict.checks if c.sentence.startswith("pairs by pointwise")
+    }
     assert len(told) == 2
     assert sorted(told.values()) == pytest.approx([0.5, 0.88])
     assert CLAIM.verdict([row for row in rows if row.by == "pmi"]).outcome is Status.UNDECIDED

@@ -15,7 +15,9 @@ from triptych.studies.topics.shared.blocks import made, pattern
 
 CLAIMS = {claim.id: claim for claim in study.STUDY.claims}
 UNITS = study.units(study.TopicAttention(seeds=3))
-SAME_OVER_OTHER = "attention to other words of the same topic over that to words of other topics"
+SAME_OVER_OTHER = (
+    "attention to other words of the same topic divided by attention to words of other topics"
+)
 ITSELF = "rows of the table in which a word attends to itself more than to its topic, of five"
 
 
@@ -63,7 +65,7 @@ def test_a_row_whose_runs_failed_is_left_out_and_named():
     verdict = CLAIMS["li.tab-2.1"].verdict(rows)
     assert verdict.outcome is Status.HOLDS
     assert verdict.measured["different"][3] is None
-    left = told(verdict)["SGD 0.01 is left out: so many runs learnt and have a block-like W^V"]
+    left = told(verdict)["SGD 0.01 is left out: runs that learnt and have a W^V with blocks"]
     assert (left.outcome, left.value) == (None, 0)
     # two such rows are too many, whatever the reason
     peaked = spoil(rows, "Adam 0.03", different_attention=0.5, **made(same=0.0))
@@ -81,8 +83,7 @@ def test_inputs_as_in_the_text_are_a_second_finding():
     both = CLAIMS["li.tab-2.1"].verdict([*code, *text])
     assert (both.outcome, both.printed.outcome) == (Status.HOLDS, Status.HOLDS)
     assert [check.sentence for check in both.printed.checks] == [
-        f"one-hot inputs of length 1, as in the text: {name}: {SAME_OVER_OTHER}"
-        for name in study.ROWS[:3]
+        f"text, inputs of length 1: {name}: {SAME_OVER_OTHER}" for name in study.ROWS[:3]
     ]
     wrong = [replace(row, different_attention=0.02) for row in text]
     both = CLAIMS["li.tab-2.1"].verdict([*code, *wrong])
@@ -110,7 +111,7 @@ def test_other_networks_are_shown_and_decide_nothing(network):
     rows = [replace(row, network=network) for row in held("li.tab-2.2")]
     verdict = CLAIMS["li.tab-2.2"].verdict(rows)
     assert verdict.outcome is Status.UNDECIDED
-    beside = [c for c in verdict.checks if c.outcome is None and "over" in c.sentence]
+    beside = [c for c in verdict.checks if c.outcome is None and "divided by" in c.sentence]
     assert [check.value for check in beside] == pytest.approx([35.8, 1.385], rel=0.02)
     wrong = [replace(row, same_topic_attention=1.0) for row in rows]
     assert CLAIMS["li.tab-2.2"].verdict(wrong).outcome is Status.UNDECIDED

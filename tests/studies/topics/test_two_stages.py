@@ -122,8 +122,8 @@ def test_one_setting_is_enough():
     assert verdict.measured["clearest"] == "squared loss + Adam 0.001 from 0.001"
     assert verdict.measured["settings"] == 12
     beside = {check.sentence: check.value for check in verdict.checks if check.outcome is None}
-    assert beside["settings of which every run has two stages"] == 1
-    switch = beside["clearest setting: step at which W^V has made 80 % of its growth"]
+    assert beside["settings in which every run has two stages"] == 1
+    switch = beside["clearest setting: step at which W^V has 80 % of its growth"]
     assert switch == pytest.approx(344)  # 80 % of 4.3 above 0.1
 
 
@@ -144,8 +144,8 @@ def test_what_is_right_on_axes_of_its_own_is_told():
     verdict = CLAIM.verdict(CLAIM.refuted_by[0])
     assert verdict.outcome is Status.FAILS
     beside = {check.sentence: check.value for check in verdict.checks if check.outcome is None}
-    assert beside["settings that miss the first of these conditions alone"] == 12
-    assert beside["settings of which every run has two stages"] == 0
+    assert beside["settings that meet all conditions but the size of W^K and W^Q against W^V"] == 12
+    assert beside["settings in which every run has two stages"] == 0
 
 
 def test_the_best_of_many_needs_more_confidence():

@@ -746,9 +746,16 @@ def judged(rows):
     return claim.verdict(rows)
 
 
-STUCK = "networks that have not left their plateau, which are left out"
-BEYOND = "this difference above 10 hidden states minus the same up to 10, percentage points"
-BEST = "the same with the best possible linear head, behind the prompt and alone"
+STUCK = "networks left out because they know little more than how frequent tokens are (plateau)"
+BEYOND = (
+    "accuracy gained by a prompt: with more than 10 hidden states minus with 10 or fewer, "
+    "percentage points"
+)
+BEST = "accuracy gained by a prompt with the best possible linear heads, percentage points"
+MINUS = (
+    "accuracy, attention head on memory data minus linear head on vanilla data, percentage points"
+)
+LINEAR_MINUS = "accuracy of a linear head minus accuracy of an attention head, percentage points"
 
 
 def check_of(verdict, sentence):
@@ -1006,9 +1013,9 @@ def test_a_verdict_on_memory_by_hand():
     values = {check.sentence: check.value for check in verdict.checks}
     assert values == {
         right.OVERALL: pytest.approx(28),
-        "8 states: the same difference, percentage points": pytest.approx(19.0),
+        f"8 states: {MINUS}": pytest.approx(19.0),
         "8 states: accuracy of an attention head on memory data, %": pytest.approx(99.0),
-        "20 states: the same difference, percentage points": pytest.approx(37.0),
+        f"20 states: {MINUS}": pytest.approx(37.0),
         "20 states: accuracy of an attention head on memory data, %": pytest.approx(97.0),
         "an attention head on both kinds of data, as in the authors' scripts: accuracy on memory "
         "data minus accuracy on vanilla data, percentage points": pytest.approx(73.0),
@@ -1060,9 +1067,10 @@ def test_the_reason_for_a_linear_head_on_vanilla_data_by_hand():
     assert verdict.outcome is Status.HOLDS
     assert {check.sentence: check.value for check in verdict.checks} == {
         right.REASON: pytest.approx(45.0),
-        "the same with 8 states": pytest.approx(55.0),
-        "the same with 20 states": pytest.approx(35.0),
-        "the same with the best possible linear head instead of the trained one": pytest.approx(25),
+        f"8 states: {LINEAR_MINUS}": pytest.approx(55.0),
+        f"20 states: {LINEAR_MINUS}": pytest.approx(35.0),
+        "vanilla data: accuracy of the best possible linear head minus that of a trained attention "
+        "head, percentage points": pytest.approx(25),
         STUCK: 0.0,
     }
     better = [replace(row, attention=0.9 + 0.001 * row.seed) for row in rows]

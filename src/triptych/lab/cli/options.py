@@ -32,7 +32,7 @@ ScaleOption = Annotated[
     ScaleName,
     typer.Option(
         help="How large the run is: smoke takes seconds, laptop minutes on 2 cores, and paper is "
-        "the setting of the source."
+        "the largest run, as near to the source as we came."
     ),
 ]
 Seeds = Annotated[

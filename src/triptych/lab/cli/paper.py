@@ -33,9 +33,9 @@ def paper(
 ) -> None:
     """Run what fits into so many minutes of one GPU.
 
-    The most decisive come first: results that have no verdict at paper scale. Rows that are stored
-    in the run folder or came with Triptych are not made again, so the same command goes on where
-    the last one stopped. Studies that a GPU does not help run on the cores of this machine.
+    The most decisive come first: results that have no verdict from the largest run. Rows that are
+    stored in the run folder or came with Triptych are not made again, so the same command goes on
+    where the last one stopped. Studies that a GPU does not help run on the cores of this machine.
 
     Example: triptych paper --minutes 60 --plan
     """
@@ -57,8 +57,8 @@ def paper(
             typer.echo(line)
         at = paper_progress(results.published, plans)
         typer.echo(
-            f"So far: {at.decided} of {at.results} published results have a verdict at paper "
-            f"scale; {at.done} of {at.units} units, {at.share:.0%} of the computing."
+            f"So far: {at.decided} of {at.results} published results have a verdict from the "
+            f"largest run; {at.done} of {at.units} units, {at.share:.0%} of the computing."
         )
         if only_plan or not plan:
             raise typer.Exit(0)

@@ -1,4 +1,4 @@
-"""Bundled evidence: rows, nearly all at paper scale, as files of JSON next to the code.
+"""Bundled evidence: rows, nearly all of the largest runs, as files of JSON next to the code.
 
 `evidence/STUDY.SCALE.json.xz` holds finished units of one study at one scale, as compressed JSON.
 A plain `STUDY.SCALE.json` is read too. `export` writes the units of a run folder. `bring_in` puts
@@ -221,7 +221,7 @@ def _export(out: Path, studies: Sequence[str], scale: Scale, to: Path, replace: 
     if missing or not have:
         what = f"of {', '.join(missing)} " if missing else ""
         there = f" (there are some of {', '.join(have)})" if have else ""
-        raise EvidenceError(f"{out} has no finished units {what}at {scale.value} scale{there}")
+        raise EvidenceError(f"{out} has no finished units {what}with --scale {scale.value}{there}")
     contents: dict[Path, str] = {}
     told, known, there = [], find_studies(), {called(path): path for path in files(to)}
     for name in studies or have:
@@ -232,7 +232,7 @@ def _export(out: Path, studies: Sequence[str], scale: Scale, to: Path, replace: 
         old = there.get(called(path))
         kept = load(old) if old else fresh._replace(units=[])
         if (kept.study, kept.scale) != (name, scale):
-            raise EvidenceError(f"{path} holds rows of {kept.study} at {kept.scale.value} scale")
+            raise EvidenceError(f"{path} has rows of {kept.study} with --scale {kept.scale.value}")
         contents[path] = text(_merged(kept, fresh, called(path), str(out), replace=replace))
         total = len({unit.key for unit in [*kept.units, *fresh.units]})
         waiting = len(units[name]) - len(done[name])
@@ -362,7 +362,7 @@ def _put(store: Store, found: Evidence, study: AnyStudy | None, replace: bool) -
     now = store.units(name, scale)
     silent = {unit.key for unit in found.units} - {unit.key for unit in now}
     waiting = sum(unit.status != "done" for unit in now)
-    said = f"{name} at {scale.value} scale: {len(coming)} units brought in"
+    said = f"{name} with --scale {scale.value}: {len(coming)} units brought in"
     if len(coming) < len(found.units):
         said += f", {len(found.units) - len(coming)} were there"
     if silent:
@@ -394,7 +394,7 @@ def _refuse_clashes(
         first = clashes[0]
         more = f" (and {len(clashes) - 1} more)" if len(clashes) > 1 else ""
         raise EvidenceError(
-            f"{first.study} at {first.scale.value} scale: the unit "
+            f"{first.study} with --scale {first.scale.value}: the unit "
             f"({first}){more} has other rows in {coming} than in "
             f"{here}; nothing was changed, and --replace takes those of {coming}"
         )

@@ -140,7 +140,7 @@ def _check_scope(entry: Entry, where: str) -> None:
             raise UserError(f"{where}, entry {entry.id}: scope {scope!r} is not in {list(SCOPES)}")
         if scope != "as published" and not entry.differs.get(scale):
             raise UserError(
-                f"{where}, entry {entry.id}: at {scale} scale it is {scope}, so `differs` must say "
+                f"{where}, entry {entry.id}: scope.{scale} is {scope}, so `differs` must say "
                 "what differs from the source"
             )
 

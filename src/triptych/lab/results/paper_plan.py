@@ -1,6 +1,7 @@
-"""What to run at paper scale in so many minutes of one GPU: the most decisive units first.
+"""What of the largest runs to make in so many minutes of one GPU: the most decisive units first.
 
-Studies with results that have no verdict at paper scale come first, the cheapest verdict first.
+Studies with results that have no verdict from the largest run come first, the cheapest verdict
+first.
 Whole studies are taken as long as they fit. The time that is left goes to a part of the next one,
 seed by seed, because judges look at every setting. What is stored or shipped is not run again.
 """
@@ -23,10 +24,10 @@ PAPER = Scale.PAPER
 
 
 class PlannedStudy(NamedTuple):
-    """A part of a study at paper scale that is to be run.
+    """A part of a study's largest run that is to be made.
 
     open
-        Its results without a verdict at paper scale.
+        Its results without a verdict from the largest run.
     units
         Keys of the units to run, in this order.
     missing, total
@@ -51,7 +52,7 @@ class PlannedStudy(NamedTuple):
 
 
 def paper_plans(studies: Mapping[str, AnyStudy]) -> dict[str, Plan]:
-    """The plans of the studies that have paper scale, by name."""
+    """The plans of the studies that have a largest run, by name."""
     return {
         name: Plan.of(study, PAPER) for name, study in studies.items() if PAPER in study.settings
     }
@@ -69,7 +70,7 @@ def paper_plan(
     judged
         The published results as they stand, on stored and shipped rows.
     plans
-        Of all studies at paper scale; see `paper_plans`.
+        Of the largest runs of all studies; see `paper_plans`.
     done
         Keys of the units that have rows, by study; see `finished_units`.
     cores
@@ -115,7 +116,7 @@ def paper_plan(
 
 
 def finished_units(store: Store | None, studies: Iterable[str]) -> dict[str, set[str]]:
-    """Keys of the units at paper scale that are stored or shipped, by study."""
+    """Keys of the units of the largest run that are stored or shipped, by study."""
     found = {
         name: {
             unit.key

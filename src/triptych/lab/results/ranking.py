@@ -274,7 +274,8 @@ def _scoped(finding: Finding, entry: Entry, run: StudyRun) -> Finding:
     if run.own or finding.scale not in EVIDENCE_SCALES:
         return finding
     if finding.scale not in entry.scope:
-        raise ValueError(f"ledger entry {entry.id} says no scope for {finding.scale} scale")
+        where = scale_name(finding.scale)
+        raise ValueError(f"ledger entry {entry.id} says no scope for the {where}")
     scope, differs = entry.scope[finding.scale], entry.differs.get(finding.scale, "")
     labelled = f"{finding.label}.{finding.scale}"
     if labelled in entry.differs or labelled in entry.scope:

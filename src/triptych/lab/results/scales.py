@@ -1,4 +1,4 @@
-"""What each result has at paper scale, and how much of the paper plan is done."""
+"""What each result has in the largest run, and how much of the paper plan is done."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
@@ -58,7 +58,7 @@ class PaperProgress(NamedTuple):
     share
         Of the expected seconds of all units, from 0 to 1.
     decided, results
-        Published results with a verdict at paper scale, and those whose study has that scale.
+        Published results with a verdict from the largest run, and those whose study has that scale.
     """
 
     done: int
@@ -69,7 +69,7 @@ class PaperProgress(NamedTuple):
 
 
 def paper_progress(judged: Iterable[Judged], plans: Mapping[str, Plan]) -> PaperProgress:
-    """How much of the plans at paper scale is done, by these runs and the shipped ones."""
+    """How much of the plans of the largest runs is done, by these runs and the shipped ones."""
     done: dict[str, int] = {}
     units: dict[str, int] = {}
     decided = results = 0

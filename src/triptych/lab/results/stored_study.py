@@ -86,7 +86,7 @@ def stored_study(name: str, out: str | Path = "runs", scale: str | None = None) 
         rows = [row for unit in units if unit.status == "done" for row in unit.rows]
         if each in wanted and rows:
             return StoredStudy(study, each, Rows(map(study.row_from_json, rows)), source)
-    at = f" at {scale} scale" if scale else ""
+    at = f" with --scale {scale}" if scale else ""
     raise UserError(f"{out} has no rows of study {study.name}{at}: run it there first")
 
 
@@ -148,7 +148,7 @@ def table_rows(
                 own = store.records(name, scale)
     if own:
         return TableRows(of_kind(own, kind, name), {})
-    at = f" at {scale.value} scale" if scale else ""
+    at = f" with --scale {scale.value}" if scale else ""
     if study is None:
         near = difflib.get_close_matches(name, find_studies(), n=1)
         hint = f"; did you mean {near[0]}?" if near else " (`triptych list` shows the studies)"

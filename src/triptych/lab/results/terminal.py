@@ -15,6 +15,7 @@ from triptych.lab.plain_text import escape
 from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import SCOPES
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails, scale_name
+from triptych.lab.running.expected_costs import expected_costs
 from triptych.studies.api.records import to_json
 from triptych.studies.api.verdicts import Check
 
@@ -153,12 +154,26 @@ def _print_claim(console: Console, line: Judged) -> None:
         f"{escape(line.entry.title)}{beyond}"
     )
     if not line.findings:
-        how = f"triptych run {line.study}" if line.study else "there is no study for it yet"
-        console.print(f"    [dim]{escape(how)}[/dim]")
+        console.print(Padding(f"[dim]{escape(to_run(line))}[/dim]", (0, 0, 0, 4)))
     for finding in line.findings:
         _print_finding(console, finding)
     if line.entry.remark:
         console.print(Padding(f"[dim]Remark: {escape(line.entry.remark)}[/dim]", (0, 0, 0, 4)))
+
+
+def to_run(line: Judged) -> str:
+    """What makes rows for a claim without any: the command and the machine; "" where there are."""
+    if line.findings:
+        return ""
+    if line.study is None:
+        return "There is no study for it yet."
+    cost = expected_costs().get(line.study)
+    if cost is None:
+        return f"`triptych run {line.study}` makes its rows."
+    if cost.paper_device == "cpu":
+        return f"`triptych run {line.study} --scale paper` makes its rows, on a CPU."
+    command = f"triptych run {line.study} --scale paper --device cuda"
+    return f"`{command}` makes its rows, on a machine with a GPU."
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
@@ -206,7 +221,7 @@ def source(finding: Finding) -> str:
 
 def found(check: Check) -> str:
     """The number of a check with its interval, as "6.8 [3.4, 10.3]"."""
-    if check.low is None or check.high is None or math.isnan(check.value):
+    if check.low is None or check.high is None or not check.has_interval:
         return number(check.value)
     return f"{number(check.value)} [{number(check.low)}, {number(check.high)}]"
 
@@ -289,6 +304,7 @@ def as_json(judged: Sequence[Judged]) -> list[dict[str, Any]]:
                 "stands": line.scope,
                 "exceptions": list(line.exceptions),
                 "study": line.study,
+                "to_run": to_run(line),
                 "findings": [to_json(finding) for finding in line.findings],
             }
         )

@@ -6,10 +6,11 @@ The numbers are in `expected_costs.toml` beside this file, and nowhere else.
 import functools
 import tomllib
 from importlib.resources import files
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from triptych.lab.running.plan import Plan
-from triptych.studies.api.study import Scale
+if TYPE_CHECKING:
+    from triptych.lab.running.plan import Plan
+    from triptych.studies.api.study import Scale
 
 FILE = "expected_costs.toml"
 
@@ -22,7 +23,7 @@ class ExpectedCost(NamedTuple):
     paper
         On one H200, or on one core where `paper_device` is "cpu".
     measured
-        Whether units at paper scale were timed. Otherwise `paper` is a guess from the sizes.
+        Whether units of the largest run were timed. Otherwise `paper` is a guess from the sizes.
     """
 
     smoke: float
@@ -31,9 +32,9 @@ class ExpectedCost(NamedTuple):
     paper_device: str = "cuda"
     measured: bool = False
 
-    def at(self, scale: Scale) -> float:
+    def at(self, scale: "Scale") -> float:
         """Seconds of one unit at this scale."""
-        return {Scale.SMOKE: self.smoke, Scale.LAPTOP: self.laptop, Scale.PAPER: self.paper}[scale]
+        return {"smoke": self.smoke, "laptop": self.laptop, "paper": self.paper}[scale.value]
 
 
 @functools.cache
@@ -43,7 +44,7 @@ def expected_costs() -> dict[str, ExpectedCost]:
     return {name: ExpectedCost(**values) for name, values in tomllib.loads(text).items()}
 
 
-def expected_seconds(plan: Plan, units: int | None = None) -> float | None:
+def expected_seconds(plan: "Plan", units: int | None = None) -> float | None:
     """What the units of a plan cost, or so many of them; None for a study that nobody has timed."""
     cost = expected_costs().get(plan.study.name)
     return (len(plan.units) if units is None else units) * cost.at(plan.scale) if cost else None

@@ -3,6 +3,7 @@
 Whoever reads a verdict that is kept needs these classes alone, without torch and scipy.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -44,6 +45,12 @@ class Check:
     def exact(self) -> bool:
         """Whether chance has no part in it: one counterexample refutes."""
         return self.rule in ("exactly", "none")
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the number and both ends of its interval exist; one trial has no such ends."""
+        numbers = (self.value, self.low, self.high)
+        return all(number is not None and math.isfinite(number) for number in numbers)
 
 
 @dataclass(frozen=True)

@@ -209,7 +209,10 @@ def judge_third_layer(rows: Rows[Row]) -> Verdict:
         if row.norm == "kept" and row.layers == 3 and row.least >= GOOD and len(row.distances) > 1:
             label = f"{row.types} types, depth {row.max_depth}"
             share = mean([distance / row.random for distance in row.distances])
-            sentence = f"{label}: distance of layer {row.layer} from uniform, random patterns 1"
+            sentence = (
+                f"{label}: distance of layer {row.layer} from uniform attention, random "
+                "patterns = 1"
+            )
             if row.layer == 1:
                 near.append(below(sentence, share, NEAR))
                 cells.add((row.types, row.max_depth))
@@ -219,7 +222,14 @@ def judge_third_layer(rows: Rows[Row]) -> Verdict:
         if row.norm == "kept" and row.layers == row.layer == 3 and row.least >= GOOD:
             label = f"{row.types} types, depth {row.max_depth}"
             found = variation_over_networks(torch.tensor(row.apart).double().numpy())
-            far.append(above(f"{label}: how far third layers are apart", found, RANDOM_SENTENCE))
+            far.append(
+                above(
+                    f"{label}: variation of two third layers (random patterns: "
+                    f"{RANDOM_SENTENCE:.2f})",
+                    found,
+                    RANDOM_SENTENCE,
+                )
+            )
     return decide(
         *near,
         *far,

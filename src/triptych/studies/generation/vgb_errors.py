@@ -221,8 +221,8 @@ def judge_errors(rows: Rows[Distances]) -> Verdict:
             walk = slopes(chosen, read)
             left = [walk[seed] - LITTLE * token[seed] for seed in token]
             said = (
-                f"{error}: total variation that each token adds to {name}, minus a tenth of what "
-                "it adds to tokenwise rejection"
+                f"{error}: total variation that each token adds to {name}, minus a tenth of that "
+                "of tokenwise rejection"
             )
             checks.append(below(said, mean(left, confidence=confidence), 0.0))
         first = slopes(chosen, lambda row: row.walk_first)

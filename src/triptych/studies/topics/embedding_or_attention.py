@@ -147,15 +147,17 @@ def best(rows: Rows[Loss], part: Part, masking: Masking) -> list[Loss]:
 
 def judge_frozen_attention(rows: Rows[Loss]) -> Verdict:
     """Training W^V alone costs only slightly more loss than training W^K, W^Q and W^V."""
-    return _judge(rows, "value", "attention", "only W^V trained")
+    return _judge(rows, "value", "attention", "only W^V trained", "training W^K, W^Q and W^V")
 
 
 def judge_embedding_alone(rows: Rows[Loss]) -> Verdict:
     """Training W^E alone costs only slightly more loss than training everything."""
-    return _judge(rows, "embedding", "everything", "only the embedding trained")
+    return _judge(
+        rows, "embedding", "everything", "only the embedding trained", "training everything"
+    )
 
 
-def _judge(rows: Rows[Loss], part: Part, whole: Part, what: str) -> Verdict:
+def _judge(rows: Rows[Loss], part: Part, whole: Part, what: str, more: str) -> Verdict:
     """With the published masking, of the same seeds, each part at its best learning rate."""
     costs = {masking: _costs(rows, part, whole, masking) for masking in MASKINGS}
     some = costs["published"]
@@ -164,14 +166,18 @@ def _judge(rows: Rows[Loss], part: Part, whole: Part, what: str) -> Verdict:
         return decide(needs=needs)
     lost = mean_of_runs([lost / gained for lost, gained in some])
     beside = [
-        shown(f"{what}: the same in nats a word", mean_of_runs([lost for lost, _ in some])),
+        shown(f"{what}: extra loss, nats a word", mean_of_runs([lost for lost, _ in some])),
     ]
     if costs["all masked"]:
         masked = [lost / gained for lost, gained in costs["all masked"]]
-        sentence = f"{what}: the same share where every selected word is masked"
+        sentence = f"{what}: extra loss as this share, where every selected word is masked"
         beside.append(shown(sentence, mean_of_runs(masked)))
     return decide(
-        below(f"{what}: loss above the larger network's, over its gain on a guess", lost, SLIGHTLY),
+        below(
+            f"{what}: extra loss, as a share of what {more} gains over a uniform guess",
+            lost,
+            SLIGHTLY,
+        ),
         *beside,
         needs=needs,
     )

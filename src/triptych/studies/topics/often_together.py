@@ -294,7 +294,7 @@ def judge(rows: Rows[Row]) -> Verdict:
     if not fits:
         return decide(needs=needs)
     attended, alike = _attended(encoders, "count"), _alike(encoders, "count")
-    topic = "two words of one topic over two that often stand together"
+    topic = "two words of one topic divided by two that often occur together"
     checks = [
         below(
             f"attention, {topic}: the highest of models and thresholds",
@@ -314,11 +314,11 @@ def judge(rows: Rows[Row]) -> Verdict:
     if any(row.by == "pmi" for row in encoders):
         checks += [
             shown(
-                f"pairs by PMI: attention, {topic}: the highest",
+                f"pairs by pointwise mutual information: attention, {topic}: the highest",
                 highest(_attended(encoders, "pmi")),
             ),
             shown(
-                f"pairs by PMI: cosine of embeddings, {topic}: the lowest",
+                f"pairs by pointwise mutual information: cosine of embeddings, {topic}: the lowest",
                 lowest(_alike(encoders, "pmi")),
             ),
         ]

@@ -233,7 +233,7 @@ def judge_blocks(rows: Rows[Row]) -> Verdict:
         [row for row in rows.of(Attended) if row.network == name] for name in ("code", "equation")
     )
     checks, groups = _block_checks(code, ROWS)
-    about = "one-hot inputs of length 1, as in the text: "
+    about = "text, inputs of length 1: "
     printed = _block_checks(text, ROWS[:3], about)[0] if text else []
     words = [
         sum(r.same_word_attention - r.same_topic_attention for r in some) > 0 for some in groups
@@ -262,15 +262,15 @@ def _block_checks(
     checks: list[Check] = []
     for name, some in zip(names, groups, strict=True):
         if len(some) < SEEDS:
-            sentence = f"{about}{name} is left out: so many runs learnt and have a block-like W^V"
+            sentence = f"{about}{name} is left out: runs that learnt and have a W^V with blocks"
             checks.append(shown(sentence, float(len(some))))
             continue
         ratio = mean_of_runs([r.same_topic_attention / r.different_attention for r in some])
         place = ROWS.index(name)
         published = PUBLISHED["same_topic"][place] / PUBLISHED["different"][place]
         sentence = (
-            f"{about}{name}: attention to other words of the same topic over that to words of "
-            "other topics"
+            f"{about}{name}: attention to other words of the same topic divided by attention to "
+            "words of other topics"
         )
         checks.append(above(sentence, ratio, 1.0, published=published))
     return checks, groups
@@ -297,14 +297,14 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
         )
         checks += [
             above(
-                f"{name}: attention to the same word over that to words of other topics",
+                f"{name}: attention to the same word divided by attention to words of other topics",
                 mean_of_runs([r.same_word_attention / r.different_attention for r in some]),
                 MUCH,
                 published=word / other,
             ),
             above(
-                f"{name}: attention to words of other topics over that to other words of the same "
-                "topic",
+                f"{name}: attention to words of other topics divided by attention to other words "
+                "of the same topic",
                 mean_of_runs([r.different_attention / r.same_topic_attention for r in some]),
                 1.0,
                 published=other / same,
@@ -321,8 +321,14 @@ def judge_diagonal(rows: Rows[Row]) -> Verdict:
             words = [row.same_word_attention / row.different_attention for row in some]
             others = [row.different_attention / row.same_topic_attention for row in some]
             beside += [
-                shown(f"{what}: same word over other topics", mean_of_runs(words)),
-                shown(f"{what}: other topics over same topic", mean_of_runs(others)),
+                shown(
+                    f"{what}: attention to the same word divided by that to other topics",
+                    mean_of_runs(words),
+                ),
+                shown(
+                    f"{what}: attention to other topics divided by that to the same topic",
+                    mean_of_runs(others),
+                ),
             ]
     return decide(
         *checks,

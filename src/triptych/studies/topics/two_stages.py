@@ -230,12 +230,15 @@ def judge(rows: Rows[Row]) -> Verdict:
     return decide(
         *checks,
         shown(
-            "clearest setting: step at which W^V has made 80 % of its growth",
+            "clearest setting: step at which W^V has 80 % of its growth",
             switch,
             published=400.0,
         ),
-        shown("settings of which every run has two stages", float(two)),
-        shown("settings that miss the first of these conditions alone", float(own - two)),
+        shown("settings in which every run has two stages", float(two)),
+        shown(
+            "settings that meet all conditions but the size of W^K and W^Q against W^V",
+            float(own - two),
+        ),
         needs=[] if rank(checks) == 2 else [enough, until],
         measured={"settings": len(groups), "clearest": str(setting), "steps": int(steps)},
     )

@@ -131,7 +131,7 @@ def judge(rows: Rows[Attended]) -> Verdict:
             of=len(models),
         ),
         shown(
-            "of these, models made by hand (two inputs and a page of fractions)", float(len(hand))
+            "such models that were made by hand, with two inputs and fractions", float(len(hand))
         ),
         shown(
             "inputs on which the prompt makes further positions certain",

@@ -229,7 +229,8 @@ def judge(rows: Rows[Trial]) -> Verdict:
     return decide(
         above(NEEDED, points([t.full - t.float16 for t in trials]), IMPORTANT),
         shown(
-            "the same with bfloat16 instead of float16, percentage points",
+            "accuracy of prompts tuned in full precision minus that of prompts tuned in bfloat16, "
+            "percentage points",
             points([t.full - t.bfloat16 for t in trials]),
         ),
         shown("accuracy of prompts tuned in full precision, %", points([t.full for t in trials])),
@@ -237,15 +238,22 @@ def judge(rows: Rows[Trial]) -> Verdict:
             "share of the prompt's gradient that is 0 at the first step, float16, %",
             points([t.zeros_float16 for t in trials]),
         ),
-        shown("the same in bfloat16, %", points([t.zeros_bfloat16 for t in trials])),
-        shown("the same in full precision, %", points([t.zeros_full for t in trials])),
+        shown(
+            "share of this gradient that is 0, bfloat16, %",
+            points([t.zeros_bfloat16 for t in trials]),
+        ),
+        shown(
+            "share of this gradient that is 0, full precision, %",
+            points([t.zeros_full for t in trials]),
+        ),
         shown(
             "100 epochs of tuning, as in the scripts: accuracy with a prompt minus accuracy of a "
-            "head alone, percentage points",
+            "head, percentage points",
             points([t.full - t.head for t in trials]),
         ),
         shown(
-            "5 epochs of tuning, as printed: the same, percentage points",
+            "5 epochs of tuning, as printed: accuracy with a prompt minus accuracy of a head "
+            "alone, percentage points",
             points([t.short_prompt - t.short_head for t in trials]),
         ),
         left_out(every),

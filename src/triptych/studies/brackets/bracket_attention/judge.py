@@ -57,7 +57,8 @@ def judge_patterns(rows: Rows[Row]) -> Verdict:
                     mean([row.sampled for row in found]),
                 ),
                 shown(
-                    f"{label}: share of closing brackets with the largest weight there",
+                    f"{label}: share of closing brackets with the largest weight on the "
+                    "innermost open bracket",
                     mean([row.top for row in found]),
                 ),
             ]
@@ -77,7 +78,7 @@ def _wide_networks(found: Sequence[Network]) -> list[Check]:
             f"{label}: weight on the innermost open bracket, on the word",
             mean([row.likeness for row in found]),
         ),
-        shown(f"{label}: how far two networks are apart, ‖A - A'‖²", variation(found)),
+        shown(f"{label}: variation of two networks, ‖A - A'‖²", variation(found)),
     ]
 
 
@@ -102,7 +103,7 @@ def judge_minimal(rows: Rows[Row]) -> Verdict:
         if kinds[first] and kinds[second]:
             one, other = ([row.pattern for row in kinds[name]] for name in (first, second))
             sentence = (
-                f"embeddings {first} and {second}: distance ‖A - A'‖² of networks of both kinds, "
+                f"embeddings {first} and {second}: variation ‖A - A'‖² of networks of both kinds "
                 "minus that of two of one kind"
             )
             checks.append(above(sentence, farther_from_others(one, other), 0.0))
@@ -110,7 +111,7 @@ def judge_minimal(rows: Rows[Row]) -> Verdict:
     if every:
         checks.append(stack_share(every, "all four kinds"))
     checks += [
-        shown(f"{name}: how far two networks are apart, ‖A - A'‖²", variation(found))
+        shown(f"{name}: variation of two networks, ‖A - A'‖²", variation(found))
         for name, found in kinds.items()
         if found
     ]

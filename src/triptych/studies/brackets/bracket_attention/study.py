@@ -3,7 +3,7 @@ from one start to another [li, 2.2.3.2, 2.2.3.4, 2.2.3.5]?
 
 The networks of one setting are trained at once, with other weights at the start and another order
 of the same training strings. The published training (100 strings a step, 40 passes over 3572
-strings, 40 networks) is paper scale; laptop scale has fewer and smaller steps.
+strings, 40 networks) is the largest run; laptop scale has fewer and smaller steps.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,9 +2,9 @@
 [li, 2.2.3.3, 2.2.3.4]?
 
 One layer of attention on the minimal first layer (2.55), trained on fewer than 29 brackets and
-asked at 400 to 500. Paper scale is the training of the authors' code (100 strings a step, 10 passes
-over 3572 strings) with 200 networks, where 40 are published; laptop scale has smaller steps and
-narrower networks.
+asked at 400 to 500. The largest run is the training of the authors' code (100 strings a step,
+10 passes over 3572 strings) with 200 networks, where 40 are published; laptop scale has smaller
+steps and narrower networks.
 """
 
 from collections.abc import Iterable, Sequence

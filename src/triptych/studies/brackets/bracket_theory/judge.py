@@ -100,11 +100,11 @@ def _beside_sufficient(rows: Sequence[Predicted], found: Sequence[Patterns]) -> 
     if not rows:
         return []
     width = max(row.width / (row.types * row.max_depth) ** 2 for row in rows)
-    checks = [shown("largest width of the MLP that was needed, k² D² = 1", width)]
+    checks = [shown("largest width of the MLP that was needed, divided by k² D²", width)]
     for row in found:
         where = f"random scores of standard deviation {row.scale:g}, then balanced"
         checks += [
-            shown(f"{where}: how far two optimal networks are apart, ‖A - A'‖²", row.variation),
+            shown(f"{where}: variation ‖A - A'‖² of two optimal networks", row.variation),
             shown(
                 f"{where}: largest weight of a network on the innermost open bracket",
                 max(row.likeness),
@@ -112,7 +112,7 @@ def _beside_sufficient(rows: Sequence[Predicted], found: Sequence[Patterns]) -> 
             shown(f"{where}: largest error of a prediction", row.error),
         ]
     if found:
-        checks.append(shown("how far two random patterns are apart, by formula", found[0].random))
+        checks.append(shown("variation of two random patterns, by formula", found[0].random))
     return checks
 
 

@@ -96,11 +96,11 @@ def _beside_approximate(rows: Sequence[Approximated]) -> list[Check]:
         return []
     checks = [
         shown(
-            "largest ‖S‖ N / P, where the bound with γ and the errors is 1",
+            "largest ‖S‖ N / P, divided by the bound with γ and the errors",
             max(row.share for row in rows),
         ),
         shown(
-            "largest ‖S‖ N / P, where the bound with the measured distance is 1",
+            "largest ‖S‖ N / P, divided by the bound with the measured distance",
             max(row.measured for row in rows),
         ),
         shown("largest ‖S‖ N / P", max(row.constant for row in rows)),
@@ -135,7 +135,7 @@ def _trained(rows: Sequence[TrainedConstant]) -> list[Check]:
                 f"{label}: largest ‖S‖ N / P, mean of networks", mean([r.constant for r in found])
             ),
             shown(
-                f"{label}: by how many powers of ten the loss is missed",
+                f"{label}: powers of ten by which the loss that is asked for is missed",
                 mean([r.log10_missed for r in found]),
             ),
         ]
@@ -155,12 +155,12 @@ def judge_decay(rows: Rows[Row]) -> Verdict:
     return decide(
         exactly("the construction: largest loss above that of the truth", largest(exact)),
         none(
-            "points of lower penalised loss whose ‖S‖ N / P is above the bound",
+            "parameters of lower penalised loss whose ‖S‖ N / P is above the bound",
             sum(not (row.share <= 1 and row.measured <= 1) for row in found),
             of=len(found),
         ),
         none(
-            "points whose loss above the truth's exceeds λ ‖θ*‖² / 2, θ* the construction",
+            "parameters whose loss above the truth's exceeds λ ‖θ*‖² / 2, θ* the construction",
             sum(not row.excess <= row.decay * row.norm / 2 for row in found),
             of=len(found),
         ),

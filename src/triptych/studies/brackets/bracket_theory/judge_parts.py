@@ -119,7 +119,7 @@ def judge_silent(rows: Rows[Row]) -> Verdict:
             largest([row.largest_output for row in found]),
         ),
         none(
-            "pairs of such networks whose attention patterns are the same",
+            "pairs of networks whose head is 0 and whose attention patterns do not differ",
             sum(not row.variation > EXACT for row in found),
             of=len(found),
         ),

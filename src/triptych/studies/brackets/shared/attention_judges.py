@@ -148,7 +148,7 @@ def judge_prefix_patterns(rows: Rows[Row]) -> Verdict:
             checks += [
                 stack_share(found, label),
                 above(
-                    f"{label}: how far two networks are apart, random patterns 1",
+                    f"{label}: variation of two networks, divided by that of random patterns",
                     over(variation(found), random_variation(WORD_LENGTH)),
                     1.0,
                 ),
@@ -198,8 +198,8 @@ def judge_longer(rows: Rows[Row]) -> Verdict:
             more = variation_over_networks(longer[0] - distances(on_word, on_word))
             checks.append(
                 above(
-                    f"{label}: distance of two networks on sentences of 19 brackets, minus that on "
-                    "the word of 16",
+                    f"{label}: variation of two networks on sentences of 19 brackets minus that "
+                    "on the word of 16",
                     more,
                     0.0,
                 )
@@ -228,7 +228,7 @@ def judge_variation(rows: Rows[Row]) -> Verdict:
     rule is about their mean.
     """
     random = random_variation(WORD_LENGTH)
-    checks = [shown("random patterns", random, published=RANDOM)]
+    checks = [shown("variation ‖A - A'‖² of two random patterns", random, published=RANDOM)]
     needs, measured = [], {"random": random}
     for kind, (name, published) in PUBLISHED.items():
         label = NAMES[name]
@@ -239,10 +239,17 @@ def judge_variation(rows: Rows[Row]) -> Verdict:
         if found:
             estimate = variation(found)
             measured[name] = estimate.value
-            checks.append(within(label, estimate, published, by=TOLERANCE * published))
+            checks.append(
+                within(
+                    f"variation of two networks: {label}",
+                    estimate,
+                    published,
+                    by=TOLERANCE * published,
+                )
+            )
         for steps, some in lengths.items():
             accuracy = 100 * float(np.mean([row.best for row in some]))
-            said = f"{label}: after {steps} steps, {accuracy:.1f} % accurate"
+            said = f"{label}: variation after {steps} steps, at {accuracy:.1f} % accuracy"
             checks.append(shown(said, variation(some)))
     return decide(*checks, needs=needs, measured=measured)
 
@@ -303,7 +310,10 @@ def judge_table(rows: Rows[Row]) -> Verdict:
         cells[cell] = row.steps
         found, published = variation_over_networks(np.array(row.apart)), TABLE[cell]
         name = f"k{cell[0]}_m{cell[1]}_l{cell[2]}"
-        said = f"{cell[0]} types, depth {cell[1]}, {cell[2]} layers, layer {row.layer}"
+        said = (
+            f"variation of two networks: {cell[0]} types, depth {cell[1]}, {cell[2]} layers, layer "
+            f"{row.layer}"
+        )
         measured.setdefault(name, []).append(found.value)
         wanted = published[row.layer - 1]
         if row.layer == 1:
@@ -332,7 +342,7 @@ def _other_architecture(rows: Rows[Row]) -> list[Check]:
     found = [row for row in every if row.steps == most]
     return [
         shown(
-            f"without the added residual, on the same sentences: {FIRST[row.first]}, "
+            f"variation without the added residual: {FIRST[row.first]}, "
             f"{DATA[row.data]}, {POSITIONS[row.positions]}, width {row.width}, learning rate "
             f"{row.learning_rate:g}",
             variation_over_networks(np.array(row.apart)),

@@ -193,11 +193,13 @@ def judge_misleading(rows: Rows[Copying], layers: int) -> Verdict:
     if found:
         checks += [
             shown(
-                "accuracy lost with uniform attention, mean of those that look meaningful, points",
+                "networks that look meaningful: accuracy lost with uniform attention, "
+                "percentage points",
                 scaled(lost([row.accuracy - row.uniform for row in found]), 100.0),
             ),
             shown(
-                "accuracy lost with the patterns of another string, mean of the same, points",
+                "networks that look meaningful: accuracy lost with the patterns of another string, "
+                "percentage points",
                 scaled(lost([row.accuracy - row.swapped for row in found]), 100.0),
             ),
         ]
@@ -252,7 +254,7 @@ def copying_figure(rows: Rows[Copying]) -> Figure:
             Panel(
                 series,
                 "largest weight on a kind of bracket, × uniform",
-                "accuracy lost with uniform attention, points",
+                "accuracy lost with uniform attention, percentage points",
                 "All networks",
             ),
         ],

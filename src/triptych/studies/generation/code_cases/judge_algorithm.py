@@ -62,8 +62,8 @@ def judge_table(rows: Rows[Row]) -> Verdict:
             published=100 * SHARES[named(0.0, 1.0)],
         ),
         shown(
-            f"{said(guided(*BEST))} minus {said(named(*BEST))}, where cases are distinct in a "
-            "completion, not among all completions of a prompt, percentage points",
+            f"{said(guided(*BEST))} minus {said(named(*BEST))}, with cases counted as distinct in "
+            "each completion, percentage points",
             over_trials(minus(within, plain)),
         ),
         shown(
@@ -113,7 +113,7 @@ def judge_queries(rows: Rows[Row]) -> Verdict:
     ]
     checks += [
         shown(
-            f"the same if every method stops after the last case: {said(first)} divided by "
+            f"cases per query, stopped after the last case: {said(first)} divided by "
             f"{said(second)}",
             efficiency(found, first, second, "queries"),
         )
@@ -185,8 +185,7 @@ def judge_redo(rows: Rows[Row]) -> Verdict:
         return decide(needs=trials([]))
     checks = [
         above(
-            f"{said(redone)} minus the same where erased tokens are sampled again, not redone by "
-            f"argmax, {CASES}",
+            f"{said(redone)} minus it with erased tokens sampled again, not by argmax, {CASES}",
             gains(found, redone, drawn),
             0.0,
             published=gain(redone, drawn),

@@ -245,16 +245,22 @@ def judge_larger(rows: Rows[Row]) -> Verdict:
         return decide(needs=trials([]))
     checks = [
         below(
-            f"{said(larger)} minus {said(usual)}, {CASES}",
+            _larger_sentence(usual, larger),
             gains(found, larger, usual),
             HALF_A_GAIN,
             published=gain(larger, usual),
         )
         for usual, larger in LARGER
     ]
-    sentence = f"{said(MISPRINTED)} minus {said(CHOSEN)}, {CASES}"
+    sentence = _larger_sentence(CHOSEN, MISPRINTED)
     misprint = shown(sentence, gains(found, MISPRINTED, CHOSEN), published=gain(MISPRINTED, CHOSEN))
     return decide(*checks, misprint, *stands_for(found), needs=trials(found))
+
+
+def _larger_sentence(usual: str, larger: str) -> str:
+    """As "Algorithm 1 (top_p 1, temperature 1): B = 10 minus B = 4, percentage points of ..."."""
+    symbol = larger.rpartition("=")[0][-1]
+    return f"{said(usual)}: {symbol} = 10 minus {symbol} = 4, {CASES}"
 
 
 def _groups(first: Mapping[Trial, float], second: Mapping[Trial, float]) -> list[int]:

@@ -1,7 +1,7 @@
 """Does backtracking with a light verifier help a code model to write test cases? [li, 3.2.2, 3.2.3]
 
 A model is shown a function that appends an item to a list and asked for test cases of it. Methods
-are compared by the share of distinct correct cases and by the tokens that they draw. Paper scale:
+are compared by the share of distinct correct cases and by the tokens that they draw. Largest run:
 a pretrained model of code, of half a billion parameters where the thesis has CodeLlama with seven.
 Laptop scale is a stand-in: a network of some hundred thousand parameters that is trained here, on
 shorter prompts followed by imperfect test cases. It shows what happens and decides nothing.

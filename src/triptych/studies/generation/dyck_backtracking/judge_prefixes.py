@@ -147,8 +147,8 @@ def judge_quotas(rows: Rows[Row]) -> Verdict:
         ),
         *(
             shown(
-                f"B = {b}: accuracy with Q = {many} minus with Q = {few} if the prompt may be "
-                "erased and redone tokens are not verified, percentage points",
+                f"B = {b}: accuracy with Q = {many} minus with Q = {few} if redone tokens are not "
+                "verified and prompts erasable, percentage points",
                 paired(_quota(every, many, b), _quota(every, few, b)),
                 published=points(PUBLISHED_QUOTAS[many, b], PUBLISHED_QUOTAS[few, b]),
             )

@@ -147,7 +147,7 @@ def judge_picture(rows: Rows[Row]) -> Verdict:
             over(lambda r: 100 * r.agreement),
         ),
         shown(
-            "the same with distances between the states themselves, not in the plane, %",
+            "such neighbours by distances between the states themselves, not in the plane, %",
             over(lambda r: 100 * r.agreement_of_states),
         ),
         shown(

@@ -58,7 +58,7 @@ def judge_information(rows: Rows[Row]) -> Verdict:
             below=SAME,
         ),
         *most_beside(
-            "the same under masks that look at the sequence (Lemma 4.3.3)",
+            "largest such difference under masks that look at the sequence (Lemma 4.3.3)",
             [row.information_error for row in looking],
         ),
         *most_beside(
@@ -107,8 +107,8 @@ def judge_order(rows: Rows[Row]) -> Verdict:
             [1 - r.least_kept for r in steps],
         ),
         *most_beside(
-            "the same excess if every sequence is seen under all its masks, of which the theorem "
-            "says nothing",
+            "largest such excess if every sequence is seen under all its masks, outside of the "
+            "theorem",
             [row.all_masks_kept - 1 for row in steps],
         ),
         *_left_out(every),
@@ -213,7 +213,7 @@ def judge_conditioning(rows: Rows[Row]) -> Verdict:
         measured = {"with_block": printed[0].with_block, "without": printed[0].without}
     return decide(
         none(
-            "laws on two bits whose conditionals are the same with the block given and without it",
+            "laws on two bits whose conditionals do not change when the block is given",
             int(known and max(gaps) <= DIFFERENT),
             of=int(known),
         ),
@@ -245,11 +245,11 @@ def judge_convexity(rows: Rows[Row]) -> Verdict:
             below=CONVEX,
         ),
         *most_beside(
-            "the first number under masks that look at the sequence",
+            "how far the smallest eigenvalue is below 0, under masks that look at the sequence",
             [-row.least_eigenvalue for row in ising if row.adaptive],
         ),
         *most_beside(
-            "the first number in a family that is not log-linear",
+            "how far the smallest eigenvalue is below 0, in a family that is not log-linear",
             [-row.least_eigenvalue for row in every if not row.ising],
         ),
         *most_beside(

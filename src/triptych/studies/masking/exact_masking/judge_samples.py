@@ -129,7 +129,7 @@ def judge_tensorised(rows: Rows[Row]) -> Verdict:
     return decide(
         *checks,
         *most_beside(
-            "the same ratio with a value of C_AT that some law attains: largest",
+            "KL(p, p_θ) divided by the smallest bound that C_AT can give: largest",
             [r.over_smallest for r in every],
         ),
         needs=needs,
@@ -172,11 +172,11 @@ def judge_normal(rows: Rows[Row]) -> Verdict:
     return decide(
         *checks,
         *most_beside(
-            "one parameter, n = 10⁴ sequences: the same distance, at most",
+            "one parameter, n = 10⁴ sequences: Kolmogorov distance from the normal limit, at most",
             [row.at_most for row in proved if row.n == 10**4 and not row.adaptive],
         ),
         *most_beside(
-            "all parameters, smallest n: the same distance",
+            "all parameters, smallest n: Kolmogorov distance from the normal limit",
             [row.distance for row in blind if row.n == small and small < size],
         ),
         *most_beside(
@@ -184,7 +184,8 @@ def judge_normal(rows: Rows[Row]) -> Verdict:
             [row.scale for row in chosen if row.scale is not None],
         ),
         *most_beside(
-            "one parameter, n = 10¹², masks that look at the sequence: the same distance, at most",
+            "one parameter, n = 10¹², masks that look at the sequence: Kolmogorov distance, at "
+            "most",
             [row.at_most for row in proved if row.n == PROVED and row.adaptive],
         ),
         needs=[

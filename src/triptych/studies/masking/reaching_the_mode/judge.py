@@ -171,8 +171,7 @@ def judge_figure(rows: Rows[Row]) -> Verdict:
             of=len(holding),
         ),
         none(
-            "values of J ≥ 5 at which one of ten runs of independent parallel arrives within 1000 "
-            "steps with a chance of 1 % or more",
+            "XX",
             sum(not arrives(row) < NEVER for row in strong),
             of=len(strong),
         ),
@@ -235,7 +234,8 @@ def judge_modes(rows: Rows[Row]) -> Verdict:
         at_edge(
             "|C| = 2 with a clique field of 0",
             none(
-                "the same where |C| = 2 and a clique field is 0",
+                "models with |C| = 2 and a clique field of 0: some state of R_-1 is not more than "
+                "e^(2 J_0) times as probable",
                 sum(not row.small_over_rest > row.twice_margin for row in edge),
                 of=len(edge),
             ),

@@ -171,9 +171,7 @@ def one_pass(rows: Rows[Row]) -> Verdict:
 
 # ------------------------------------------------------------------ attention
 
-NEIGHBOURS = (
-    "neighbouring positions that wrote the same token, over neighbours that wrote different ones"
-)
+NEIGHBOURS = "neighbours that wrote the same token divided by neighbours that wrote different ones"
 
 
 def self_attention(rows: Rows[Row]) -> Verdict:
@@ -190,19 +188,20 @@ def self_attention(rows: Rows[Row]) -> Verdict:
                 (
                     4,
                     "self_max",
-                    "attention to each other in the head where it is largest: the same ratio",
+                    f"attention to each other in the head where it is largest: {NEIGHBOURS}",
                 ),
                 (
                     4,
                     "self_top1",
-                    "how often the neighbour is what a position attends to most: the same ratio",
+                    f"how often the neighbour is what a position attends to most: {NEIGHBOURS}",
                 ),
                 (
                     4,
                     "self_top2",
-                    "how often it is among the two positions attended to most: the same ratio",
+                    "how often the neighbour is among the two positions attended to most: "
+                    f"{NEIGHBOURS}",
                 ),
-                (1, "self_avg", "attention to each other after one step: the same ratio"),
+                (1, "self_avg", f"attention to each other after one step: {NEIGHBOURS}"),
             ),
         ),
         *_by_text(rows, "self_avg"),
@@ -221,13 +220,13 @@ def cross_attention(rows: Rows[Row]) -> Verdict:
             published=0.13 / 0.23,
         ),
         below(
-            "cosine distance of what they attend to in the source: the same ratio",
+            f"cosine distance of what two positions attend to in the source: {NEIGHBOURS}",
             over("cosine_avg"),
             1.0,
             published=0.10 / 0.20,
         ),
         above(
-            "how often both attend most to the same source token: the same ratio",
+            f"how often two positions attend most to one source token: {NEIGHBOURS}",
             over("cross_top1"),
             1.0,
             published=0.57 / 0.40,
@@ -235,14 +234,14 @@ def cross_attention(rows: Rows[Row]) -> Verdict:
         *_beside(
             rows,
             (
-                (4, "tv_min", "total variation in the head where it is smallest: the same ratio"),
-                (4, "tv_max", "total variation in the head where it is largest: the same ratio"),
+                (4, "tv_min", f"total variation in the head where it is smallest: {NEIGHBOURS}"),
+                (4, "tv_max", f"total variation in the head where it is largest: {NEIGHBOURS}"),
                 (
                     4,
                     "cross_top2",
-                    "how often their two most attended source tokens overlap: the same ratio",
+                    f"how often their two most attended source tokens overlap: {NEIGHBOURS}",
                 ),
-                (1, "tv_avg", "total variation after one step: the same ratio"),
+                (1, "tv_avg", f"total variation after one step: {NEIGHBOURS}"),
             ),
         ),
         *_by_text(rows, "tv_avg"),
@@ -256,10 +255,16 @@ def _beside(rows: Rows[Row], named: Sequence[tuple[int, str, str]]) -> list[Chec
     return [shown(text, _over_others(rows, steps)(measure)) for steps, measure, text in named]
 
 
+IN_WORDS = {
+    "self_avg": "attention to each other",
+    "tv_avg": "total variation of what two positions attend to",
+}
+
+
 def _by_text(rows: Rows[Row], measure: str) -> list[Check]:
     """The deciding ratio for each kind of text alone."""
     return [
-        shown(f"the first ratio of this list, {text} alone", over_runs(values))
+        shown(f"{text} alone, {IN_WORDS[measure]}: {NEIGHBOURS}", over_runs(values))
         for data, text in TEXTS.items()
         if len(values := _ratios(rows, 4, measure, (data,))) > 1
     ]

@@ -4,7 +4,7 @@ For each direction and seed: an autoregressive teacher on the pairs, its transla
 training sources by beam search, an autoregressive and a parallel student on these, and shorter
 trainings with one practice left out. `pipeline` says it in phases.
 
-Paper scale is Multi30k (29,000 pairs of image captions), which decides, and pairs of software
+The largest run is Multi30k (29,000 pairs of image captions), which decides, and pairs of software
 texts beside it, with 4+4 layers of width 256: what fits the data. The source has WMT, 67 million
 parameters and a commercial translator as the teacher. Rows depend on the clock where a phase ends
 by its seconds; they say how many steps were done. Laptop scale is a toy language that shows the

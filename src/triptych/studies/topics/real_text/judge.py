@@ -142,8 +142,8 @@ def one_topic(rows: Rows[Row]) -> Verdict:
         *(
             [
                 shown(
-                    "embeddings, with pairs of two topics that are as frequent as those of "
-                    "one: the lowest",
+                    "embedding cosine, one topic over two topics whose words are as frequent: the "
+                    "lowest of models and thresholds",
                     min(matched),
                 )
             ]
@@ -153,7 +153,7 @@ def one_topic(rows: Rows[Row]) -> Verdict:
         *(
             [
                 shown(
-                    "attention, topics given to other words at random: one topic over two",
+                    "attention if topics are given to words at random: one topic over two",
                     furthest(dealt),
                 )
             ]

@@ -4,7 +4,7 @@ LDA is fitted to a corpus in the tokens of each model, and pairs of words of the
 compared with pairs of different topics: cosine and dot product of embeddings, and attention in
 every layer. `theory.topics.real_text` says what is measured and with which controls.
 
-Paper scale reads WikiText-2 with two sentence encoders (MiniLM, MPNet) and a causal model
+The largest run reads WikiText-2 with two sentence encoders (MiniLM, MPNet) and a causal model
 (SmolLM2). The source has Bert, Albert, Bart, Electra and Roberta on a sample of Wikipedia; any of
 them can be named in `models` where the hub of Hugging Face can be reached. Laptop scale needs no
 download: docstrings, and a small encoder trained here, which is a stand-in and decides nothing

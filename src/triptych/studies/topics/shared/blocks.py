@@ -152,8 +152,8 @@ def of_pair(rows: Sequence[OfPair], loss: LossName, optimiser: Optimiser) -> Seq
 def pair_sentence(loss: LossName, optimiser: Optimiser, about: str = "") -> str:
     """What `score` is, in words; `about` comes first and says which network."""
     return (
-        f"{about}{pair_name(loss, optimiser)}: mean entry of two words of one topic minus that of "
-        "two topics, in standard deviations of the latter"
+        f"{about}{pair_name(loss, optimiser)}: mean entry within topics minus mean entry between "
+        "topics, in standard deviations of the latter"
     )
 
 

@@ -17,24 +17,26 @@ def checks_of(
     """The four conditions on the runs of one setting; `switch` is the published one."""
     return (
         below(
-            "clearest setting: larger norm of W^K and W^Q over that of W^V, when W^V has made 80 % "
-            "of its growth",
+            "clearest setting: norm of W^K or W^Q, the larger, divided by that of W^V, once W^V "
+            "has 80 % of its growth",
             mean_of_runs([each.size for each in found], fewest=fewest, confidence=confidence),
             SMALL,
         ),
         below(
-            "clearest setting: larger share of their own growth that W^K and W^Q have made by then",
+            "clearest setting: growth that W^K or W^Q, the larger, has made at that step, as a "
+            "share of all its growth",
             mean_of_runs([each.early for each in found], fewest=fewest, confidence=confidence),
             EARLY,
         ),
         below(
-            "clearest setting: that step, as a share of all steps",
+            "clearest setting: step at which W^V has 80 % of its growth, as a share of all steps",
             mean_of_runs([each.when for each in found], fewest=fewest, confidence=confidence),
             HALF,
             published=switch,
         ),
         above(
-            "clearest setting: largest norm of W^K and of W^Q over the first, smaller of the two",
+            "clearest setting: times by which the norms of W^K and W^Q grow, the smaller of the "
+            "two",
             mean_of_runs([each.grown for each in found], fewest=fewest, confidence=confidence),
             GROWN,
         ),

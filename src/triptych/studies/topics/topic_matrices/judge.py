@@ -81,7 +81,7 @@ def judge_embeddings(rows: Rows[Row]) -> Verdict:
         beside.append(
             shown(
                 "least height of the diagonal before training, in standard deviations of entries "
-                "of two topics",
+                "between topics",
                 height,
             )
         )
@@ -97,7 +97,7 @@ def _as_printed(rows: Sequence[TiedEmbeddings], diverged: Sequence[Diverged]) ->
     """The network of the text from BERT's start; other starts are shown next to it."""
     found = pair_checks(
         [row for row in rows if row.embedding_scale == BERT],
-        about="network of the text from N(0, 0.02²): ",
+        about="network of the text: ",
     )
     lost = [row for row in diverged if row.part == "tied"]
     for scale, name in ((BERT, "N(0, 0.02²)"), (1.0, "N(0, 1)"), (0.1, "N(0, 0.1²)")):
@@ -132,18 +132,19 @@ def judge_ridge(rows: Rows[Row]) -> Verdict:
     exact = sorted((row for row in rows.of(Descended) if row.l2 > 0), key=lambda row: row.l2)
     beside = []
     if all(map(math.isfinite, shares)):
-        sentence = "norm of W^V with L2 over that without, the largest of the four pairs"
+        sentence = "norm of W^V with L2 divided by the norm without, largest of the four pairs"
         beside.append(shown(sentence, largest(shares)))
     if exact:
         away = largest([row.to_ridge for row in exact if row.to_ridge is not None])
         share = exact[0].to_limit / exact[0].gap
         beside += [
             shown(
-                "documents of the theorem: largest entry of trained W^V minus the minimiser", away
+                "documents of Theorem 2.1.2: trained W^V minus the exact minimiser, largest entry",
+                away,
             ),
             shown(
-                "documents of the theorem: the same from the printed limit, in heights of a block, "
-                "at the least weight of L2",
+                "documents of Theorem 2.1.2: trained W^V minus the printed limit, in heights of a "
+                "block, at the smallest L2 weight",
                 share,
             ),
         ]
@@ -171,9 +172,10 @@ def _learnt_checks(
         if not mine:
             continue
         guess = math.log(WORDS) if loss == "cross_entropy" else 1 - 1 / WORDS
+        unit = "nats" if loss == "cross_entropy" else "squared error"
         name = pair_name(loss, optimiser)
         check = below(
-            f"{name}: held-out loss minus that of a uniform guess",
+            f"{name}: held-out loss minus that of a uniform guess, {unit}",
             mean_of_runs([row.held_out - guess for row in mine]),
             0.0,
         )
@@ -201,7 +203,7 @@ def _shrunk(
 
 def judge_plain(rows: Rows[Row]) -> Verdict:
     free = [row.to_family for row in rows.of(Descended) if row.l2 == 0]
-    sentence = "documents of the theorem: largest entry of trained W^V minus the nearest optimum"
+    sentence = "documents of Theorem 2.1.4: trained W^V minus the nearest optimum, largest entry"
     return _judge_value(rows, "plain", [shown(sentence, largest(free))] if free else [])
 
 
@@ -236,9 +238,13 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
             )
         )
         beside = [
-            shown("squared loss + SGD: step at which this ratio is read", steps),
             shown(
-                "standard deviation of entries of two topics at that step",
+                "squared loss + SGD: step at which the mean entry within topics is the "
+                "published one",
+                steps,
+            ),
+            shown(
+                "standard deviation of entries between topics at that step",
                 spreads,
                 published=spread,
             ),
@@ -249,7 +255,7 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
             "off_block_mean": offs,
             "off_block_std": spreads,
         }
-    about = "one-hot inputs of length 1, as in the text: "
+    about = "text, inputs of length 1: "
     printed = [
         *pair_checks(text, about),
         *_ratio_checks(_sgd_readings(text, block), figure, about),
@@ -266,8 +272,8 @@ def _ratio_checks(found: Sequence[Reading], figure: ValueKind, about: str = "") 
     block, off, _ = PUBLISHED[figure]
     published = block / abs(off)
     sentence = (
-        f"{about}squared loss + SGD: mean entry of a block over that of two topics, without its "
-        f"sign ({published:.3g} published; the limit is half of it)"
+        f"{about}squared loss + SGD: mean entry within topics divided by the size of that between "
+        f"topics (published {published:.3g}; limit: half)"
     )
     ratio = mean_of_runs([reading.ratio for reading in found])
     return [above(sentence, ratio, PART * published)] if found else []
@@ -304,7 +310,7 @@ def _diagonal_checks(rows: Sequence[TrainedValue], confidence: float) -> tuple[C
             DIAGONAL,
         ),
         above(
-            "most diagonal setting: mean of the diagonal minus mean entry of two topics, in "
+            "most diagonal setting: mean of the diagonal minus mean entry between topics, in "
             "standard deviations of the latter",
             mean_of_runs(heights, confidence=confidence),
             VISIBLE,

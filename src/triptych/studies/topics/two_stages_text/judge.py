@@ -96,19 +96,19 @@ def checks_of(found: Sequence[Order], confidence: float) -> tuple[Check, ...]:
 
     return (
         above(
-            "clearest setting: steps until W^K or W^Q has made 20 % of its growth, over those of "
-            "W^V, in the worst layer",
+            "clearest setting: steps until W^K or W^Q has 20 % of its growth, divided by those "
+            "until W^V has, worst layer",
             mean([each.later for each in found]),
             LATER,
         ),
         above(
-            "clearest setting: how often the norms of W^K and W^Q double, in the worst layer",
+            "clearest setting: times that the norms of W^K and W^Q double, worst layer",
             mean([each.doublings for each in found]),
             DOUBLINGS,
         ),
         above(
-            "clearest setting: turn of W^V in ten steps before W^K or W^Q starts, over that after, "
-            "in the worst layer",
+            "clearest setting: how fast W^V turns before W^K or W^Q starts, divided by how fast "
+            "after, worst layer",
             mean([each.turning for each in found]),
             1.0,
         ),
@@ -161,11 +161,14 @@ def judge(rows: Rows[Row]) -> Verdict:
     return decide(
         *checks,
         shown(
-            "clearest setting: step at which W^V has made 20 % of its growth, in the latest layer",
+            "clearest setting: step at which W^V has 20 % of its growth, latest layer",
             sum(o.value for o in found[chosen]) / len(found[chosen]),
         ),
         shown("clearest setting: by how much the training loss fell, nats", fell),
-        shown("share of all layers of all runs that meet the first two conditions", both),
+        shown(
+            "share of all layers of all runs that meet the conditions on steps and on doubling",
+            both,
+        ),
         needs=[] if clearness(checks)[0] == 2 else [enough, told],
         measured={"settings": len(groups), "clearest": str(chosen)},
     )

@@ -8,7 +8,8 @@ matrices of every layer are kept (all heads together), and how far W^V has turne
 
 What two stages are is in `shared.stages`; a run has them if each of its layers has. The source says
 neither the optimiser nor the rates nor the size of its network. Laptop scale reads docstrings of
-Python, numpy, scipy and torch, which every machine with Triptych has; paper scale reads WikiText-2.
+Python, numpy, scipy and torch, which every machine with Triptych has; the largest run reads
+WikiText-2.
 """
 
 from collections.abc import Iterable, Sequence

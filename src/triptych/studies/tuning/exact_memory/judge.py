@@ -76,16 +76,17 @@ def _statement(models: Sequence[Recovered]) -> list[Check]:
 def _steps(models: Sequence[Recovered]) -> list[Check]:
     return [
         shown(
-            "step of the proof, recovered law of memory and hidden state: largest difference",
+            "step of the proof: recovered law of memory and hidden state against the true one, "
+            "largest difference",
             largest([row.joint_error for row in models]),
         ),
         shown(
-            "step of the proof, recovered law of the hidden state: largest difference",
+            "step of the proof: recovered law of the hidden state against the true one, largest "
+            "difference",
             largest([row.state_error for row in models]),
         ),
         shown(
-            "step of the proof, positions that are attended and should not be, or the other way "
-            "round",
+            "step of the proof: positions that are attended wrongly, or wrongly left out",
             _total([row.attention_mismatches for row in models]),
         ),
     ]
@@ -99,7 +100,7 @@ def _offsets(models: Sequence[Prompted]) -> list[Check]:
             _total([row.prompt_attended for row in models]),
         ),
         shown(
-            "the same with the printed offset -2",
+            "inputs on which the head attends to the prompt itself, with the printed offset -2",
             _total([row.published_offset_attended for row in models]),
         ),
         shown(

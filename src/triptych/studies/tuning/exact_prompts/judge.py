@@ -30,7 +30,8 @@ def judge_fake_token(rows: Rows[Row]) -> Verdict:
             largest([r.token_error for r in models]),
         ),
         exactly(
-            "logarithm of the probability of the other tokens: largest difference",
+            "log probability of the other tokens, by the prompted model and with the fake token: "
+            "largest difference, nats",
             largest([r.log_mass_error for r in models]),
         ),
         exactly(
@@ -39,7 +40,8 @@ def judge_fake_token(rows: Rows[Row]) -> Verdict:
             below=0.0,
         ),
         none(
-            "positions whose other tokens are possible by one side alone",
+            "positions at which one side calls the other tokens possible and the other side "
+            "does not",
             sum(row.support_mismatches for row in models),
             of=on + off,
         ),
@@ -100,7 +102,7 @@ def judge_prompted(rows: Rows[Row]) -> Verdict:
         ),
         shown("models with more hidden states than tokens", float(len(wide))),
         shown(
-            "of these, models on which no linear head works without a prompt",
+            "models with more states than tokens on which no linear head works without a prompt",
             float(sum(not row.head_alone_works for row in wide)),
         ),
         needs=[

@@ -64,19 +64,19 @@ def judge(rows: Rows[Trial]) -> Verdict:
         ),
         *(_at_size(size, at[size]) for size in sizes_of(trials)),
         above(
-            f"this difference above {VOCAB} hidden states minus the same up to {VOCAB}, percentage "
-            "points",
+            f"accuracy gained by a prompt: with more than {VOCAB} hidden states minus with "
+            f"{VOCAB} or fewer, percentage points",
             gap([t.gain for t in beyond], [t.gain for t in within]),
             -GAIN / 2,
         ),
         shown(
-            f"more than {VOCAB} hidden states: the same with the best possible linear head, behind "
-            "the prompt and alone",
+            f"more than {VOCAB} hidden states: accuracy gained by a prompt with the best possible "
+            "linear heads, percentage points",
             _best_gain(beyond),
         ),
         shown(
-            f"up to {VOCAB} hidden states: the same with the best possible linear head, behind the "
-            "prompt and alone",
+            f"up to {VOCAB} hidden states: accuracy gained by a prompt with the best possible "
+            "linear heads, percentage points",
             _best_gain(within),
         ),
         left_out(every),

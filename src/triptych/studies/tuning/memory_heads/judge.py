@@ -92,12 +92,16 @@ def judge_reason(rows: Rows[Trial]) -> Verdict:
     return decide(
         above(REASON, points([t.linear - t.attention for t in trials]), 0.0),
         *(
-            shown(f"the same with {size} states", points([t.linear - t.attention for t in chosen]))
+            shown(
+                f"{size} states: {REASON.removeprefix('vanilla data: ')}",
+                points([t.linear - t.attention for t in chosen]),
+            )
             for size in sizes
             for chosen in [[t for t in trials if t.states == size]]
         ),
         shown(
-            "the same with the best possible linear head instead of the trained one",
+            "vanilla data: accuracy of the best possible linear head minus that of a trained "
+            "attention head, percentage points",
             points([t.best_linear - t.attention for t in trials]),
         ),
         left_out(every),
@@ -131,7 +135,8 @@ def _linear(trials: Sequence[Trial]) -> list[float]:
 
 def _at_size(size: int, trials: Sequence[Trial]) -> list[Check]:
     difference = above(
-        f"{size} states: the same difference, percentage points",
+        f"{size} states: accuracy, attention head on memory data minus linear head on vanilla "
+        "data, percentage points",
         gap(_attention(trials), _linear(trials)),
         0.0,
         published=PUBLISHED.get(size),

@@ -87,7 +87,10 @@ def off_plateau(rows: Iterable[RowT]) -> list[RowT]:
 def left_out(rows: Sequence[OnNetwork]) -> Check:
     """The line of a verdict that counts those that cannot."""
     stuck = sum(row.on_plateau for row in rows)
-    return shown("networks that have not left their plateau, which are left out", float(stuck))
+    return shown(
+        "networks left out because they know little more than how frequent tokens are (plateau)",
+        float(stuck),
+    )
 
 
 def sizes_of(rows: Iterable[OnNetwork]) -> list[int]:
