@@ -30,6 +30,7 @@ FIELDS = [
     "stands",
     "exceptions",
     "study",
+    "to_run",
     "findings",
 ]
 

@@ -79,7 +79,8 @@ def verify(
     """Make a sample of a file's units again and compare their rows.
 
     limit_s
-        Units that took longer than this are left out, and a unit is stopped after twice as long.
+        Units that took longer than this are left out. A unit is stopped after ten times as long and a
+        minute, since this machine may be slower or busy.
     record
         Where all of them agree, write into the file that today's code makes its units.
     """
@@ -138,7 +139,7 @@ def _compared(
             WorkItem(source, u.key, settings, kept.scale.value, u.seed, u.device or "cpu", cache)
             for u in chosen
         ]
-        with closing(run_locally(items, workers, 2 * limit_s)) as events:  # pyright: ignore[reportArgumentType]
+        with closing(run_locally(items, workers, 60 + 10 * limit_s)) as events:  # pyright: ignore[reportArgumentType]
             for event in events:
                 if not isinstance(event, Ended):
                     show.started(labels[event.key])
