@@ -79,8 +79,8 @@ def verify(
     """Make a sample of a file's units again and compare their rows.
 
     limit_s
-        Units that took longer than this are left out. A unit is stopped after ten times as long and a
-        minute, since this machine may be slower or busy.
+        Units that took longer than this are left out. A unit is stopped after ten times as long
+        and a minute, since this machine may be slower or busy.
     record
         Where all of them agree, write into the file that today's code makes its units.
     """
