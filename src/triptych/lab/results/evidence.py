@@ -252,17 +252,21 @@ def bring_in(
 def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
     """The evidence over its study's plan; a study without that scale is a UserError.
 
+    The file's own plan counts instead where it has all units and the study's has not: it may have
+    the study's seeds and more.
+
     Units that an earlier revision of the study made are laid over its plan too: they are old, and
     whoever shows them says so.
     """
     layout = _over(Plan.of(study, evidence.scale), evidence)
-    if len(layout.others) < len(evidence.units):
+    if not layout.others:
         return layout
+    fits = len(layout.others) < len(evidence.units)
     with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
         own = layout.plan.settings
         theirs = from_json(type(own), to_json(own) | evidence.settings)
         second = _over(Plan.under(study, evidence.scale, theirs), evidence)
-        if len(second.others) < len(evidence.units):
+        if not second.others or not fits and len(second.others) < len(evidence.units):
             return second
     return layout
 
