@@ -266,7 +266,7 @@ def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
         own = layout.plan.settings
         theirs = from_json(type(own), to_json(own) | evidence.settings)
         second = _over(Plan.under(study, evidence.scale, theirs), evidence)
-        if not second.others or not fits and len(second.others) < len(evidence.units):
+        if not second.others or (not fits and len(second.others) < len(evidence.units)):
             return second
     return layout
 
