@@ -252,8 +252,8 @@ def bring_in(
 def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
     """The evidence over its study's plan; a study without that scale is a UserError.
 
-    The file's own plan counts instead where it has all units and the study's has not: it may have
-    the study's seeds and more.
+    The file's own plan counts instead where it has all units, the whole of the study's plan among
+    them: the study's seeds and more.
 
     Units that an earlier revision of the study made are laid over its plan too: they are old, and
     whoever shows them says so.
@@ -262,11 +262,12 @@ def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
     if not layout.others:
         return layout
     fits = len(layout.others) < len(evidence.units)
+    whole = all(unit.status == "done" for unit in layout.units)
     with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
         own = layout.plan.settings
         theirs = from_json(type(own), to_json(own) | evidence.settings)
         second = _over(Plan.under(study, evidence.scale, theirs), evidence)
-        if not second.others or (not fits and len(second.others) < len(evidence.units)):
+        if (whole and not second.others) or (not fits and len(second.others) < len(evidence.units)):
             return second
     return layout
 
