@@ -22,7 +22,7 @@ from torch import Tensor
 from benchmarks.timing import Comparison, Seconds, measured, with_programs
 from triptych.core.decoders import PAD
 from triptych.core.files import write_json
-from triptych.core.protocols import Decoder, NetworkDecoder
+from triptych.core.protocols import NetworkDecoder, Question
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.inference.guided import ancestral, backtracking, vgb
@@ -80,11 +80,11 @@ class Probe:
     def log_value(self, states: Float[Tensor, "rows width"]) -> Float[Tensor, " rows"]:
         return torch.nn.functional.logsigmoid((states @ self.weight + self.bias).double())
 
-    def decoder_log_value(
-        self, decoder: Decoder, rows: Int[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]:
-        assert isinstance(decoder, NetworkDecoder)
-        return self.log_value(decoder.hidden_state(rows))
+    layer = None
+
+    def log_values(self, asked: Question) -> Float[Tensor, " rows"]:
+        assert isinstance(asked.decoder, NetworkDecoder)
+        return self.log_value(asked.decoder.hidden_state(asked.at))
 
 
 def together(lm: CausalLM, probe: Probe, prompts: Int[Tensor, "rows t"]) -> Result:

@@ -114,7 +114,7 @@ def generation(lm: Any, name: str, *, batch: int, new: int, turns: int) -> Row:
 
     def ours() -> None:
         decoder = lm.decoder([row[1:] for row in rows])
-        rule = TextRule(everything, lm.text_of, prompts=[row[1:] for row in rows])
+        rule = TextRule(everything, lm.text_of, start=None)
         result = backtracking.sample(
             decoder,
             rule,
@@ -186,7 +186,7 @@ def one_by_one(*, count: int = 100, compared: int = 3, new: int = 32, turns: int
         decoder.extend(torch.tensor([row]))
         result = backtracking.sample(
             decoder,
-            TextRule(rule, lm.text_of, prompts=[row], end_token=lm.end_tokens),
+            TextRule(rule, lm.text_of, start=None, end_token=lm.end_tokens),
             length=len(row) + new,
             quota=4,
             stride=4,

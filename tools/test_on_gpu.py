@@ -2,6 +2,7 @@
 
     python tools/test_on_gpu.py wheels FOLDER              # where packages can be had
     python tools/test_on_gpu.py run FOLDER --log LOG       # on the machine with the GPU
+    python tools/test_on_gpu.py run FOLDER --log LOG -- -x tests/core      # for pytest, after --
 
 `wheels` collects what the tests import next to torch, numpy, scipy and transformers, as files for
 the Python of that machine. `run` unpacks them into a temporary folder, copies the sources into
@@ -80,7 +81,8 @@ def run(folder: Path, log: Path, asked: list[str]) -> int:
         return process.wait()
 
 
-def main() -> None:
+def main(given: list[str]) -> None:
+    cut = given.index("--") if "--" in given else len(given)
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     get = commands.add_parser("wheels")
@@ -89,13 +91,12 @@ def main() -> None:
     test = commands.add_parser("run")
     test.add_argument("folder", type=Path)
     test.add_argument("--log", type=Path, required=True)
-    test.add_argument("tests", nargs="*", help="options and paths for pytest, after --")
-    chosen = parser.parse_args()
+    chosen = parser.parse_args(given[:cut])
     if chosen.command == "wheels":
         wheels(chosen.folder, chosen.python)
     else:
-        sys.exit(run(chosen.folder, chosen.log, chosen.tests))
+        sys.exit(run(chosen.folder, chosen.log, given[cut + 1 :]))
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

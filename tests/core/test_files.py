@@ -50,6 +50,25 @@ def test_what_is_written_is_what_is_there(tmp_path):
     assert names(tmp_path) == ["a.txt", "c.safetensors", "deep"], "nothing half-written is left"
 
 
+def test_the_content_is_on_the_disk_before_it_has_the_name(tmp_path, monkeypatch):
+    """And the name after that. After a power cut a file is what it was, or what was written."""
+    file, seen = tmp_path / "a.txt", []
+    write_text(file, "old")
+    to_disk = os.fsync
+
+    def watched(descriptor):
+        what = Path(f"/proc/self/fd/{descriptor}").readlink()
+        seen.append((what.is_dir(), what.is_file() and what.read_text(), file.read_text()))
+        to_disk(descriptor)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    write_text(file, "new")
+    assert seen == [(False, "new", "old"), (True, False, "new")]
+    seen.clear()
+    write_text(file, "quick", durable=False)
+    assert (seen, file.read_text()) == ([], "quick")
+
+
 def test_an_error_on_the_way_leaves_the_old_file(tmp_path):
     file = tmp_path / "a.txt"
     write_text(file, "old")

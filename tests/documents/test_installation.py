@@ -5,13 +5,21 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("install", ROOT / "tools" / "install.py")
-install = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(install)
+
+
+def tool(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+install = tool("install")
 
 
 def report(*names):
@@ -70,3 +78,13 @@ def test_contributing_says_what_ran_in_every_python_that_is_named():
         version for version in named if any(f"| {version} |" in line for line in lines)
     ] == named
     assert project["requires-python"] == f">={named[0]}"
+
+
+def test_tests_on_a_gpu_take_words_for_pytest(monkeypatch):
+    on_gpu, asked = tool("test_on_gpu"), []
+    monkeypatch.setattr(on_gpu, "run", lambda folder, log, words: asked.append(words) or 7)
+    for words in ([], ["--"], ["--", "-x", "tests/core"]):
+        with pytest.raises(SystemExit) as ended:
+            on_gpu.main(["run", "wheels", "--log", "log", *words])
+        assert ended.value.code == 7
+    assert asked == [[], [], ["-x", "tests/core"]]

@@ -8,7 +8,7 @@ from tests.support.tiny_text_model import END, EOS, tiny_lm
 
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError
-from triptych.guidance.batches import batches, default_algorithm
+from triptych.guidance.batches import default_algorithm
 from triptych.guidance.guide import guide
 from triptych.inference.guided import ancestral, backtracking
 from triptych.inference.guided.algorithm import algorithms
@@ -119,10 +119,18 @@ def test_soft_rules_have_scores_and_a_threshold():
     assert low.accepted == [True]
 
 
-def test_prompts_that_begin_each_other_stand_apart():
-    rows = [[1], [1, 2], [1], [3], [1, 2, 3]]
-    assert batches(rows, 64, apart=True) == [[0, 2, 3], [1], [4]]
-    assert batches(rows, 2, apart=False) == [[0, 1], [2, 3], [4]]
+def test_prompts_that_begin_each_other_run_together():
+    """Everybody's completion is read, whichever prompt is the beginning of another one."""
+    seen = set()
+
+    def rule(text, prompt):
+        seen.add((prompt, text[:1]))
+        return True
+
+    found = guide(LM, ["a", "ab", "a", "abb"], rule, "rejection", max_new_tokens=3, rng=0)
+    assert found.members == [[0, 1, 2, 3]]
+    first = {(p, t[:1]) for p, t in zip(found.prompts, found.texts, strict=True)}
+    assert seen == first
 
 
 def test_transforms_are_those_of_the_library():

@@ -11,6 +11,8 @@ from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder
 from triptych.core.enumeration import Law
 from triptych.core.mask_laws import MaskLaw
+from triptych.core.plugins import Plugin
+from triptych.core.protocols import Question
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
@@ -94,10 +96,10 @@ class Everything:
 
 
 class Constant:
-    """A verifier that reads a decoder."""
+    """A verifier that is asked questions."""
 
-    def decoder_log_value(self, decoder: Any, rows: torch.Tensor) -> torch.Tensor:
-        return torch.zeros(len(rows), dtype=torch.float64)
+    def log_values(self, asked: Question) -> torch.Tensor:
+        return torch.zeros(len(asked.row), dtype=torch.float64)
 
 
 def fair(rng: Any) -> int:
@@ -121,6 +123,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Prefixes": lambda: Prefixes(2, 2, 3, torch.device("cpu")),
     "RecomputingDecoder": decoder,
     "MaskLaw": lambda: MaskLaw.of_size(3, 1),
+    "Plugin": lambda: Plugin("structures", "table", "triptych.core.table", "", "triptych"),
     "Law": lambda: Law({"a": 0.5, "b": 0.5}),
     "TorchRng": lambda: TorchRng(0),
     "RowStreams": lambda: RowStreams(0, torch.arange(2)),
@@ -238,6 +241,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "core.enumeration.Law.expectation": lambda: {"f": lambda x: 1.0},
     "core.enumeration.Law.given": lambda: {"condition": lambda x: x == "a"},
     "core.enumeration.Law.total_variation": lambda: {"target": {"a": 1.0}},
+    "core.plugins.plugins": lambda: {"group": "studies"},
     "core.randomness.TorchRng": lambda: {"seed": 0},
     "core.randomness.TorchRng.categorical": lambda: {"log_probs": LAW},
     "core.randomness.as_rng": lambda: {"rng": TorchRng(0)},
@@ -682,10 +686,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "scale": PROBE.scale,
         "weights": PROBE.weights,
         "biases": PROBE.biases,
-    },
-    "verifiers.probe.Probe.decoder_log_value": lambda: {
-        "decoder": decoder(),
-        "rows": torch.tensor([0, 1]),
     },
     "verifiers.probe.Probe.fit": lambda: {"states": STATES, "correct": CORRECT, "recipe": RECIPE},
     "verifiers.probe.Probe.from_state": lambda: {"state": PROBE.state()},

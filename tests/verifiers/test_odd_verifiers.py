@@ -54,8 +54,10 @@ class Says:
 
 
 class ByState:
-    def decoder_log_value(self, decoder, rows):
-        return torch.zeros(len(rows), dtype=torch.float64)
+    layer = None
+
+    def log_values(self, asked):
+        return torch.zeros(len(asked.row), dtype=torch.float64)
 
 
 ENDED = {
@@ -150,7 +152,7 @@ def test_within_a_huge_factor():
         (lambda: ExactValue(Table.of(Uniform(2, 2)), 3), "outcome is 3"),
         (lambda: RatioValue(Uniform(2, 2), "q"), "target is 'q'; it needs vocab_size"),
         (lambda: DyckVerifier("()"), r"dyck is '\(\)'; it needs"),
-        (lambda: ExactLeaves(HARD, HARD, 3), "value is a AllZeros; it needs decoder_log_value"),
+        (lambda: ExactLeaves(HARD, HARD, 3), "value is a AllZeros; it needs log_values"),
     ],
 )
 def test_dials_that_make_no_sense(make, sentence):

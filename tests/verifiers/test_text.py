@@ -11,6 +11,7 @@ import torch
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.enumeration import exact_law
+from triptych.core.protocols import Ends, Question
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
 from triptych.core.validation import UserError
@@ -145,7 +146,7 @@ def test_a_full_row_is_finished():
 def test_a_row_that_is_cut_off_is_read_as_a_finished_text():
     noted = NotedToTheEnd()
     rule = TextRule(noted, letters, end_token=2, start=1)
-    rule.finished_log_value([[2, 0], [0, 2]])
+    rule.log_values(Question.about(torch.tensor([[2, 0], [0, 2]]), over=True))
     assert noted.asked == [("a", True), ("", True)]
 
 
@@ -182,10 +183,13 @@ def test_a_text_that_is_over_ends_without_an_end_token():
     1/3 + 1/9, and "b" after "a" has 1/3 + 2/9.
     """
     rule = TextRule(RegexPrefix("ab|b"), letters, end_token=2)
-    assert rule.ends_texts
-    assert rule.over([[0, 1], [1, 1], [0, 0]]).tolist() == [True, False, False]
-    assert rule.over([[1]]).tolist() == [True]
-    assert rule.over(torch.zeros(1, 0).long()).tolist() == [False]
+    assert isinstance(rule, Ends)
+    for rows, over in (
+        ([[0, 1], [1, 1], [0, 0]], [True, False, False]),
+        ([[1]], [True]),
+        ([[]], [False]),
+    ):
+        assert rule.over(Question.about(torch.tensor(rows).long())).tolist() == over
     one = law_of(rejection, rule, attempts=1)
     assert one == pytest.approx({"ab": 1 / 9, "b": 1 / 3, None: 5 / 9})
     two = law_of(tokenwise, rule, tries=2)
@@ -195,7 +199,7 @@ def test_a_text_that_is_over_ends_without_an_end_token():
 def test_a_rule_that_cannot_say_what_is_over_ends_nothing():
     """The same rule as a plain function: here the end must be drawn, or the row be full."""
     rule = TextRule(lambda text, finished=False: RegexPrefix("ab|b")(text, finished), letters)
-    assert not rule.ends_texts
+    assert not isinstance(rule, Ends)
     with_end = TextRule(rule.function, letters, end_token=2)
     two = law_of(tokenwise, with_end, tries=2)
     assert two["b."] == pytest.approx(4 / 9 * 5 / 9)
@@ -279,30 +283,33 @@ def test_at_most_three_marks_are_left_out():
 # ------------------------------------------------------------------------------------ prompts
 
 
-def test_rows_find_their_prompts():
+def asked_of(*rows, starts, whose=None, over=False):
+    """A question about rows of different lengths."""
+    longest, number = max(map(len, rows)), len(rows)
+    whose = range(number) if whose is None else whose
+    return Question(
+        torch.tensor([[*row, *[-1] * (longest - len(row))] for row in rows]),
+        torch.tensor([len(row) for row in rows]),
+        torch.tensor(starts),
+        torch.full((number,), over),
+        torch.tensor(whose),
+    )
+
+
+def test_a_question_says_where_completions_begin():
+    """Of prompts that begin one another too: nobody guesses them."""
     noted = Noted()
-    rule = TextRule(noted, letters, prompts=[[0, 1], torch.tensor([1]), (0, 0, 2), [1]])
-    rule.log_value([[0, 1, 0, 1], [1, 1, 1, 2], [0, 0, 2, 0], [1, 0, 1, 0]])
-    assert noted.asked == ["ab", "bb.", "a", "aba"]
+    rule = TextRule(noted, letters, start=None)
+    rows = [[0, 1, 0, 1], [0, 1, 1, 2], [0, 0, 2], [1]]
+    rule.log_values(asked_of(*rows, starts=[2, 1, 0, 1]))
+    assert noted.asked == ["ab", "bb.", "aa.", ""]
+    assert rule.passes == 1
 
 
-def test_a_row_that_is_its_prompt_has_the_empty_text():
+def test_a_start_of_its_own_is_kept():
     noted = Noted()
-    TextRule(noted, letters, prompts=[[0, 1], [1, 0]]).log_value([[1, 0], [0, 1]])
-    assert noted.asked == [""]
-
-
-def test_prompts_that_begin_others_are_refused():
-    for prompts in ([[0], [0, 1]], [[1, 2, 0], [0], [1, 2]], [[], [0]]):
-        with pytest.raises(UserError, match="the second begins with the first"):
-            TextRule(lambda text: True, letters, prompts=prompts)
-
-
-def test_rows_without_their_prompt_are_refused():
-    rule = TextRule(lambda text: True, letters, prompts=[[0, 1], [1]])
-    for row in ([0, 0], [0], []):
-        with pytest.raises(UserError, match="begins with none of the prompts"):
-            rule.log_value([row] if row else torch.zeros(1, 0).long())
+    TextRule(noted, letters).log_values(asked_of([0, 1], [1, 1, 0], starts=[1, 2]))
+    assert noted.asked == ["ab", "bba"]
     with pytest.raises(UserError, match="prefix has a row of 1 tokens and start is 2"):
         TextRule(lambda text: True, letters, start=2).log_value([[0]])
 
@@ -494,11 +501,7 @@ def test_decoders_that_fail():
         ({"decode": 3}, r"decode is 3; it must be a function, decode\(list of token ids\)"),
         ({"start": -1}, "start is -1"),
         ({"start": 1.0}, "start is 1.0"),
-        ({"start": 1, "prompts": [[0]]}, "start is 1 and prompts are given"),
-        ({"prompts": []}, r"prompts is \[\]"),
-        ({"prompts": [0, 1]}, "prompts is 0"),
-        ({"prompts": "ab"}, "prompts is 'ab'"),
-        ({"prompts": [[0.5]]}, "a token of prompts is 0.5"),
+        ({"prompt_texts": 3}, "prompt_texts is 3"),
         ({"length": 0}, "length is 0"),
         ({"end_token": -1}, "end_token is -1"),
         ({"batched": 1}, "batched is 1"),
@@ -524,25 +527,29 @@ def test_numbers_of_numpy_are_kept_as_plain_ones():
 def test_records():
     assert Reading("a", True) == ("a", True, None)
     assert repr(TextRule(BracketPrefix(), letters)) == "TextRule(BracketPrefix)"
-    two = TextRule(str.isalpha, letters, prompts=[[0], [1]])
+    two = TextRule(str.isalpha, letters, prompt_texts=["a", "b"])
     assert repr(two) == "TextRule(isalpha after 2 prompts)"
 
 
 def test_a_rule_is_told_the_prompt_it_asks_for():
+    """Rows of equal prompts share their answers."""
     seen = []
 
     def rule(text, prompt):
         seen.append((text, prompt))
         return len(text) <= len(prompt)
 
-    decode = letters_of
-    told = TextRule(rule, decode, prompts=[[0], [1, 1]], prompt_texts=["first", "x"])
-    assert told.log_value([[0, 1], [0, 0]]).exp().tolist() == [1, 1]
-    assert told.log_value([[1, 1, 0, 0]]).exp().tolist() == [0]
+    told = TextRule(rule, letters_of, start=None, prompt_texts=["first", "x", "first"])
+    rows = [[0, 1], [0, 0], [1, 1, 0, 0], [0, 1]]
+    asked = asked_of(*rows, starts=[1, 1, 2, 1], whose=[0, 0, 1, 2])
+    assert told.log_values(asked).exp().tolist() == [1, 1, 0, 1]
     assert seen == [("b", "first"), ("a", "first"), ("aa", "x")]
-    assert told.finished_values(["aa", "aa"], [[0], [1, 1]]) == [1, 0]
-    assert TextRule(rule, decode, start=2).log_value([[0, 1, 1]]).exp().tolist() == [1]
+    assert told.finished_values(["aa", "aa"], [0, 1]) == [1, 0]
+    decoded = TextRule(rule, letters_of, start=2)
+    assert decoded.log_value([[0, 1, 1]]).exp().tolist() == [1]
     assert seen[-1] == ("b", "ab")
+    with pytest.raises(UserError, match="3 prompt_texts, and the question is about row 3"):
+        told.log_values(asked_of([0], starts=[0], whose=[3]))
 
 
 def letters_of(tokens):
@@ -557,16 +564,6 @@ def test_a_function_that_takes_no_text_is_refused(function):
         TextRule(function, letters_of)
 
 
-@pytest.mark.parametrize(
-    ("more", "sentence"),
-    [
-        ({"prompt_texts": ["a"]}, "1 prompt_texts and no prompts"),
-        ({"prompts": [[0], [1]], "prompt_texts": ["a"]}, "1 prompt_texts and 2 prompts"),
-        ({"prompt_texts": 3}, "prompt_texts is 3"),
-    ],
-)
-def test_prompt_texts_go_with_prompts(more, sentence):
-    with pytest.raises(UserError, match=sentence):
-        TextRule(lambda text: True, letters_of, **more)
-    with pytest.raises(UserError, match="2 texts have 1 prompts"):
-        TextRule(lambda text: True, letters_of).finished_values(["a", "b"], [[0]])
+def test_texts_need_their_rows():
+    with pytest.raises(UserError, match="2 texts have 1 rows"):
+        TextRule(lambda text: True, letters_of).finished_values(["a", "b"], [0])

@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.enumeration import exact_law
-from triptych.core.protocols import DecoderValue, Value
+from triptych.core.protocols import Question, ReadsStates, Value, Verifier
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import hashed_uniform
 from triptych.core.table import Table, all_sequences
@@ -491,7 +491,8 @@ def test_probes_separate_what_is_separable(depth, dtype):
     states, correct = separable(600, 20, seed=0, dtype=dtype)
     new, truth = separable(600, 20, seed=1, dtype=dtype)
     probe = Probe.fit(states, correct, depth=depth, width=32, recipe=FEW)
-    assert isinstance(probe, DecoderValue)
+    assert isinstance(probe, Verifier)
+    assert isinstance(probe, ReadsStates)
     assert [w.shape[0] for w in probe.weights] == [32] * (depth - 1) + [2]
     assert probe.score(new, truth) > 0.99
     log_prob = probe.log_prob_correct(new)
@@ -564,6 +565,13 @@ def tiny_lm():
     return CausalLM(Transformer(shape, seed=0, init_scale=0.5))
 
 
+def about(decoder, rows):
+    """A question about rows of a decoder, which are prompts."""
+    lengths = decoder.lengths[rows]
+    over = torch.zeros_like(rows, dtype=torch.bool)
+    return Question(decoder.tokens[rows], lengths, lengths, over, rows, decoder, rows)
+
+
 def test_a_probe_reads_the_layer_it_was_trained_on():
     lm = tiny_lm()
     rows = torch.randint(0, 3, (40, 4), generator=torch.Generator().manual_seed(0))
@@ -574,19 +582,19 @@ def test_a_probe_reads_the_layer_it_was_trained_on():
     probe = Probe.fit(states, correct, layer=decoder.layer)
     assert probe.score(states, correct) > 0.9
     some = torch.tensor([3, 17])
-    found = probe.decoder_log_value(decoder, some)
+    found = probe.log_values(about(decoder, some))
     torch.testing.assert_close(found, probe.log_prob_correct(states[some]), atol=1e-6, rtol=0)
-    floored = replace(probe, floor=0.5).decoder_log_value(decoder, torch.arange(40))
+    floored = replace(probe, floor=0.5).log_values(about(decoder, torch.arange(40)))
     assert floored.min().exp() == pytest.approx(0.5)
     for layer in (1, -1):
         other = CachedDecoder(lm, 40, layer=layer)
         other.extend(rows)
         with pytest.raises(ValueError, match=r"trained on layer 2 and the decoder .* layer=2"):
-            probe.decoder_log_value(other, some)
+            probe.log_values(about(other, some))
     with pytest.raises(ValueError, match="RecomputingDecoder has no hidden_state"):
-        probe.decoder_log_value(RecomputingDecoder(lm, 1), some)
+        probe.log_values(about(RecomputingDecoder(lm, 40), some))
     with pytest.raises(ValueError, match="does not know its layer"):
-        replace(probe, layer=None).decoder_log_value(decoder, some)
+        replace(probe, layer=None).log_values(about(decoder, some))
     with pytest.raises(ValueError, match="layer is -1; give the layer's own number"):
         Probe.fit(states, correct, layer=-1)
 

@@ -10,9 +10,11 @@ x_≤t   prefix   Int[Tensor, "batch t"]
 m      hidden   Bool[Tensor, "batch length"]     True where the token is not shown
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
@@ -148,7 +150,11 @@ class Structure(Density, NextToken, Masked, Protocol):
 
 @runtime_checkable
 class Value(Protocol):
-    """A process verifier: log V(x_≤t); a hard verifier answers 0 or -inf."""
+    """A process verifier in its simple form: log V(x_≤t) of rows of one length.
+
+    A hard verifier answers 0 or -inf. A generation takes a `Value` where it takes a `Verifier`, and
+    asks it about the rows of one length at a time.
+    """
 
     def log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]: ...
 
@@ -187,9 +193,9 @@ class Decoder(Protocol):
 
 @runtime_checkable
 class CountsPasses(Protocol):
-    """A decoder that says how often its model was run, together with its forks.
+    """A decoder that says how often its model was run, together with its forks; or a verifier.
 
-    A decoder need not be one: without it, each `next_log_probs` is counted as one pass.
+    Neither need be one: without it, each `next_log_probs` and each question is counted as one pass.
     """
 
     @property
@@ -218,25 +224,27 @@ class NetworkDecoder(Decoder, Protocol):
 
 
 @runtime_checkable
-class DecoderValue(Protocol):
-    """A process verifier that reads the rows of a decoder, as a probe on a network's states does.
+class UsedOnce(Protocol):
+    """A decoder that knows whether a generation has used its rows up; another one refuses it."""
 
-    Like `Value`, it answers log V of each row's prefix.
-    """
-
-    def decoder_log_value(
-        self, decoder: Decoder, rows: Int[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]: ...
+    used: bool
 
 
 @runtime_checkable
-class FinishedValue(Protocol):
-    """A process verifier that has another answer for a text that is over than for one that goes on.
+class OfModel(Protocol):
+    """A decoder that says which model answers it, for messages."""
 
-    It is asked about rows that are cut off: they have their full length and no end token.
-    """
+    @property
+    def lm(self) -> object: ...
 
-    def finished_log_value(self, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " batch"]: ...
+
+@runtime_checkable
+class RowRng(Protocol):
+    """An rng with a stream for every row of a batch."""
+
+    def of(self, rows: Int[Tensor, " rows"]) -> Rng:
+        """The rng of these rows; a row that is named twice draws twice."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,7 +254,8 @@ class Question:
     tokens    the rows, with -1 beyond each row's end
     lengths   how many tokens each row has, its prompt included
     starts    where the completion of each row begins
-    over      rows that are asked about as finished texts
+    over      rows that are asked about as finished texts: they have drawn an end token, or are cut
+              off at their full length and nothing follows
     row       the row of the batch that each one works for: several particles share one
     decoder   the decoder that holds these rows, for a verifier of states; None where none does
     at        where each row stands in that decoder
@@ -260,6 +269,45 @@ class Question:
     decoder: Decoder | None = None
     at: Int[Tensor, " rows"] | None = None
 
+    @classmethod
+    def about(
+        cls, tokens: Int[Tensor, "rows t"], *, start: int = 0, over: bool = False
+    ) -> "Question":
+        """A question about rows of one length, each a row of the batch."""
+        same = torch.full_like(tokens[:, :0].sum(1), tokens.shape[1])
+        every = torch.arange(len(tokens), device=tokens.device)
+        starts = torch.full_like(same, start)
+        return cls(tokens, same, starts, torch.full_like(same, over, dtype=torch.bool), every)
+
+    def some(self, places: Int[Tensor, " places"]) -> "Question":
+        """The same question about some of its rows."""
+        return Question(
+            self.tokens[places],
+            self.lengths[places],
+            self.starts[places],
+            self.over[places],
+            self.row[places],
+            self.decoder,
+            None if self.at is None else self.at[places],
+        )
+
+    def by_length(self) -> Iterator[tuple[Int[Tensor, " same"], Int[Tensor, "same length"]]]:
+        """Rows of one length at a time, from short to long: their places here, and their tokens."""
+        for length in self.lengths.unique().tolist():
+            same = torch.nonzero(self.lengths == length)[:, 0]
+            yield same, self.tokens[same, :length]
+
+
+@runtime_checkable
+class Verifier(Protocol):
+    """A process verifier: log V of every row of a question, in one answer.
+
+    A hard verifier answers 0 or -inf. What else a verifier can do are protocols of their own, which
+    a verifier need not have: `Masks`, `Ends`, `ReadsOver`, `ReadsStates`, `CountsPasses`.
+    """
+
+    def log_values(self, asked: Question) -> Float[Tensor, " rows"]: ...
+
 
 @runtime_checkable
 class Masks(Protocol):
@@ -271,18 +319,35 @@ class Masks(Protocol):
 
 
 @runtime_checkable
-class EndsTexts(Protocol):
+class Ends(Protocol):
     """A verifier that says which texts are over: accepted, and nothing but space may follow.
 
     A generation ends such a row where it stands. Its next token need not be the end token.
     """
 
+    def over(self, asked: Question) -> Bool[Tensor, " rows"]: ...
+
+
+@runtime_checkable
+class ReadsOver(Protocol):
+    """A verifier that may answer otherwise about a text that is over (`Question.over`).
+
+    Only such a verifier is asked again about rows that were cut off at their full length.
+    """
+
     @property
-    def ends_texts(self) -> bool:
-        """Whether it ever says so."""
+    def reads_over(self) -> bool: ...
+
+
+@runtime_checkable
+class ReadsStates(Protocol):
+    """A verifier of a network's states: every question to it has a decoder that holds its rows."""
+
+    @property
+    def layer(self) -> int | None:
+        """The layer whose states it reads; None is any."""
         ...
 
-    def over(self, prefix: Int[Tensor, "batch t"]) -> Bool[Tensor, " batch"]: ...
 
-
-Verifier = Value | DecoderValue
+VerifierLike = Verifier | Value
+"""What a generation takes: a verifier, or its simple form."""

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Decoder, DecoderValue, Value, Verifier
+from triptych.core.protocols import Decoder, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
 from triptych.inference.guided.algorithm import Algorithm, Setting, algorithms
 from triptych.inference.guided.costs import Budget
-from triptych.inference.guided.result import Candidates, Particles, Result, VerifierError
+from triptych.inference.guided.result import Compared, Result, VerifierError, Weighed
 from triptych.inference.guided.transforms import Transform
-from triptych.verifiers.text import TextRule
+from triptych.verifiers.text import Batched, TextRule
 
 TextFunction = Callable[..., Any]
 THRESHOLD = 0.5
@@ -86,7 +86,7 @@ class Job(NamedTuple):
 
     rows: list[list[int]]
     prompt_texts: list[Any]
-    verifier: TextFunction | Verifier | None
+    verifier: TextFunction | VerifierLike | None
     algorithm: Algorithm
     settings: Mapping[str, Setting]
     decode: Callable[[Sequence[int]], str]
@@ -102,7 +102,8 @@ class Job(NamedTuple):
     def run(self, at_once: int) -> Iterator[Batch]:
         """Every prompt, `at_once` together."""
         function = text_function(self.verifier)
-        for numbers in batches(self.rows, at_once, apart=function is not None):
+        for first in range(0, len(self.rows), at_once):
+            numbers = [*range(first, min(first + at_once, len(self.rows)))]
             begun = [self.rows[number] for number in numbers]
             rule = None if function is None else self._rule(function, numbers)
             yield Batch(numbers, self._sample(numbers, begun, rule), rule)
@@ -111,10 +112,10 @@ class Job(NamedTuple):
         return TextRule(
             function,
             self.decode,
-            prompts=[self.rows[number] for number in numbers],
+            start=None,
             prompt_texts=[self.prompt_texts[number] for number in numbers],
             end_token=self.ends or None,
-            batched=getattr(function, "batched", False) is True,
+            batched=isinstance(function, Batched) and function.batched is True,
         )
 
     def _sample(
@@ -154,9 +155,9 @@ class Job(NamedTuple):
         texts = [self.text_of(tokens) for tokens in result.completions()]
         scores: list[float | None] = [None] * len(texts)
         if rule is not None:
-            scores = [*rule.finished_values(texts, [self.rows[number] for number in batch.numbers])]
+            scores = [*rule.finished_values(texts, range(len(texts)))]
         candidates, particles = self.candidates(batch), self.particles(batch)
-        evidence = getattr(result.info, "log_normaliser", None)
+        evidence = result.info.log_normaliser if isinstance(result.info, Weighed) else None
         columns = ("generator_calls", "generated", "erased", "verifier_calls")
         found = []
         for place, (text, score) in enumerate(zip(texts, scores, strict=True)):
@@ -181,9 +182,9 @@ class Job(NamedTuple):
 
     def candidates(self, batch: Batch) -> list[list[Candidate]] | None:
         """All candidates of every prompt of a batch, where the algorithm has kept them."""
-        found = getattr(batch.result.info, "candidates", None)
-        if not isinstance(found, Candidates):
+        if not isinstance(info := batch.result.info, Compared):
             return None
+        found = info.candidates
         texts = self._texts(batch.result, found.tokens, found.lengths)
         return [
             [Candidate(text, _exp(value)) for text, value in zip(*pair, strict=True)]
@@ -192,9 +193,9 @@ class Job(NamedTuple):
 
     def particles(self, batch: Batch) -> list[list[Particle]] | None:
         """All particles of every prompt of a batch, where the algorithm has kept them."""
-        found = getattr(batch.result.info, "particles", None)
-        if not isinstance(found, Particles):
+        if not isinstance(info := batch.result.info, Weighed):
             return None
+        found = info.particles
         texts = self._texts(batch.result, found.tokens, found.lengths)
         largest = found.log_weights.amax(-1, keepdim=True)
         near = found.log_weights - torch.where(largest.isfinite(), largest, 0.0)
@@ -230,7 +231,7 @@ def algorithm_called(algorithm: str | Algorithm | None, verifier: Any) -> Algori
     return known[name]
 
 
-def default_algorithm(verifier: TextFunction | Verifier | None) -> str:
+def default_algorithm(verifier: TextFunction | VerifierLike | None) -> str:
     """The algorithm that suits a verifier, where none is named.
 
     "adaptive" for a function of text, because it keeps what the function refuses out of every
@@ -242,40 +243,15 @@ def default_algorithm(verifier: TextFunction | Verifier | None) -> str:
     return "backtracking" if text_function(verifier) is None else "adaptive"
 
 
-def text_function(verifier: TextFunction | Verifier | None) -> TextFunction | None:
+def text_function(verifier: TextFunction | VerifierLike | None) -> TextFunction | None:
     """The verifier, if it is a function of text."""
     if isinstance(verifier, type):
         name = verifier.__name__
         raise UserError(f"verifier is the class {name}; pass an object of it, {name}(...)")
-    if verifier is None or isinstance(verifier, Value | DecoderValue):
+    if verifier is None or isinstance(verifier, Verifier | Value):
         return None
     check_callable("verifier", verifier, "verifier(text)")
     return verifier
-
-
-def batches(rows: list[list[int]], at_once: int, *, apart: bool) -> list[list[int]]:
-    """The numbers of the prompts of every batch, in order.
-
-    A rule on text finds a row's prompt by its beginning. So with `apart` no prompt of a batch is
-    the beginning of another one there.
-    """
-    found: list[list[int]] = []
-    for number, row in enumerate(rows):
-        for members in found:
-            if len(members) < at_once and not (
-                apart and any(_begins(row, rows[other]) for other in members)
-            ):
-                members.append(number)
-                break
-        else:
-            found.append([number])
-    return found
-
-
-def _begins(one: list[int], other: list[int]) -> bool:
-    """One of two different rows is the beginning of the other."""
-    short = min(len(one), len(other))
-    return len(one) != len(other) and one[:short] == other[:short]
 
 
 def _exp(log_value: float) -> float:

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor, nn
 
-from triptych.core.protocols import Verifier
+from triptych.core.protocols import VerifierLike
 from triptych.core.validation import (
     Count,
     UserError,
@@ -71,7 +71,7 @@ class CustomGenerate:
     def __init__(
         self,
         algorithm: Algorithm,
-        verifier: TextFunction | Verifier | None = None,
+        verifier: TextFunction | VerifierLike | None = None,
         *,
         tokenizer: Any = None,
         rng: Count = 0,
@@ -194,7 +194,7 @@ class CustomGenerate:
 def factory(record: Algorithm) -> Callable[..., CustomGenerate]:
     """The function that makes a `custom_generate` of an algorithm; its help is the record's."""
 
-    def make(verifier: TextFunction | Verifier | None = None, **options: Any) -> CustomGenerate:
+    def make(verifier: TextFunction | VerifierLike | None = None, **options: Any) -> CustomGenerate:
         return CustomGenerate(record, verifier, **options)
 
     shared = inspect.signature(CustomGenerate).parameters

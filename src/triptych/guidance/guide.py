@@ -11,10 +11,10 @@ the other prompts or on the size of a batch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from triptych.core.display import card, counted, records_table
-from triptych.core.protocols import Verifier
+from triptych.core.protocols import ReadsStates, VerifierLike
 from triptych.core.validation import (
     Count,
     Number,
@@ -118,7 +118,7 @@ class Guided:
 def guide(
     model: PretrainedCausalLM,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
-    verifier: TextFunction | Verifier | None = None,
+    verifier: TextFunction | VerifierLike | None = None,
     algorithm: str | Algorithm | None = None,
     *,
     max_new_tokens: Count,
@@ -244,14 +244,18 @@ def check_language_model(model: object) -> None:
     check_can("model", model, "decoder", "encode", "text_of", "end_tokens", "model")
 
 
+@runtime_checkable
+class ChecksModel(Protocol):
+    """A verifier that refuses a language model that it was not made for."""
+
+    def check_model(self, model: PretrainedCausalLM) -> None: ...
+
+
 def layer_to_read(model: PretrainedCausalLM, verifier: object, layer: Count | None) -> int | None:
     """The layer whose states the verifier reads: its own, if it has one."""
-    own = getattr(verifier, "layer", None)
-    if isinstance(own, bool) or not isinstance(own, int):
-        own = None
-    check = getattr(verifier, "check_model", None)
-    if callable(check):
-        check(model)
+    own = verifier.layer if isinstance(verifier, ReadsStates) else None
+    if isinstance(verifier, ChecksModel):
+        verifier.check_model(model)
     if layer is None:
         return own
     asked = as_layer(layer, model.model)

@@ -13,14 +13,14 @@ redraws are needed. It is not p restricted to the accepted texts.
 V^(1/T). For `accept="threshold"` and for hard verifiers that changes nothing.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import DecoderValue, EndsTexts, Value, Verifier
+from triptych.core.decoders import PAD
+from triptych.core.protocols import Ends, Question, ReadsStates, VerifierLike
 from triptych.core.validation import (
     Count,
     EndTokens,
@@ -31,10 +31,10 @@ from triptych.core.validation import (
     check_can,
 )
 from triptych.guidance.batches import TextFunction, text_function
-from triptych.inference.answers import values_of
+from triptych.inference.guided.asking import NoAnswer, answered, as_verifier, name_of_verifier
 from triptych.inference.guided.options import check_choice, log_threshold
 from triptych.inference.guided.tokenwise import ACCEPT, Accept
-from triptych.verifiers.text import TextRule
+from triptych.verifiers.text import Batched, TextRule
 
 CANDIDATES = 50
 _ROOM = 1e-9  # a probability may be above 1 by rounding
@@ -57,7 +57,7 @@ class ValueLogitsProcessor:
 
     def __init__(
         self,
-        verifier: TextFunction | Verifier,
+        verifier: TextFunction | VerifierLike,
         tokenizer: Any = None,
         *,
         candidates: Count | None = CANDIDATES,
@@ -66,22 +66,21 @@ class ValueLogitsProcessor:
         end_token: EndTokens | None = None,
         prompt_length: Count | None = None,
     ) -> None:
-        if isinstance(verifier, DecoderValue):
+        if isinstance(verifier, ReadsStates):
             raise UserError(
                 f"{type(verifier).__name__} reads hidden states, which a logits processor does "
                 "not see; use it with guide or custom_generate"
             )
-        self._function = text_function(verifier)
+        function = text_function(verifier)
         if verifier is None:
             raise UserError("verifier is None; pass a function of text, verifier(text)")
-        if self._function is not None and tokenizer is None:
+        if function is not None and tokenizer is None:
             raise UserError(
                 "the verifier is a function of text, and there is no tokenizer; pass that of the "
                 "model"
             )
         if tokenizer is not None:
             check_can("tokenizer", tokenizer, "decode", "eos_token_id")
-        self.verifier = verifier
         self.tokenizer: Any = tokenizer
         self.candidates = (
             None if candidates is None else as_count("candidates", candidates, at_least=1)
@@ -94,9 +93,19 @@ class ValueLogitsProcessor:
         self._given_start = (
             None if prompt_length is None else as_count("prompt_length", prompt_length)
         )
+        self.verifier = as_verifier(
+            verifier
+            if function is None
+            else TextRule(
+                function,
+                self._text,
+                start=None,
+                end_token=self.ends or None,
+                batched=isinstance(function, Batched) and function.batched is True,
+            )
+        )
         self._prompt: Tensor | None = None
         self._width = 0
-        self._rule: TextRule | None = None
 
     def __call__(
         self, input_ids: Int[Tensor, "batch t"], scores: Float[Tensor, "batch vocab"]
@@ -120,7 +129,8 @@ class ValueLogitsProcessor:
             if len(place) == 0:
                 self._refuse(input_ids[pending[0]], start)
             row, token = pending[place], chosen[place, column]
-            added[row, token] = self._log_accept(input_ids[row], token, start)
+            longer = torch.cat([input_ids[row], token[:, None]], 1)
+            added[row, token] = self._log_accept(self._question(longer, row, start))
             none = ~(added[pending] > -torch.inf).any(1)
             pending, rank = pending[none], rank + most
         ended = torch.ones_like(added, dtype=torch.bool).index_fill(0, rows, False)
@@ -150,68 +160,45 @@ class ValueLogitsProcessor:
         self, input_ids: Int[Tensor, "batch t"], rows: Int[Tensor, " rows"], start: int
     ) -> Int[Tensor, " over"]:
         """Those of the rows whose text is over by the verifier's word: the end comes next."""
-        verifier = self._text_rule(start) if self._function else self.verifier
         over = torch.zeros_like(rows, dtype=torch.bool)
-        if not isinstance(verifier, EndsTexts) or not verifier.ends_texts or not self.ends:
-            return rows[over]
-        if input_ids.shape[1] == start:  # nothing is written yet
-            return rows[over]
-        if self._function:
-            over = verifier.over(input_ids[rows])
-        else:
-            for same, unpadded in self._unpadded(input_ids[rows]):
-                over[same] = verifier.over(unpadded)
+        # nothing can be over where nothing is written yet
+        if isinstance(self.verifier, Ends) and self.ends and input_ids.shape[1] > start:
+            over = self.verifier.over(self._question(input_ids[rows], rows, start))
         return rows[over]
 
-    def _log_accept(
-        self, prefixes: Int[Tensor, "pairs t"], tokens: Int[Tensor, " pairs"], start: int
-    ) -> Float[Tensor, " pairs"]:
-        """log of the probability that each prefix with its next token is accepted."""
-        longer = torch.cat([prefixes, tokens[:, None]], 1)
-        values = (
-            self._text_rule(start).log_value(longer) if self._function else self._values(longer)
-        )
+    def _log_accept(self, asked: Question) -> Float[Tensor, " pairs"]:
+        """log of the probability that each row of the question is accepted."""
+        verifier = self.verifier
+        assert verifier is not None
+        every = torch.arange(len(asked.row), device=asked.row.device)
+        try:
+            values = answered(verifier, lambda: verifier.log_values(asked), every).double()
+        except NoAnswer as error:
+            why = error.__cause__
+            raise (why if isinstance(why, UserError) else UserError(str(error))) from error
+        if ((values > _ROOM) | values.isnan()).any():
+            raise UserError(
+                f"{name_of_verifier(verifier)} says log V = {float(values.max()):g}; values must "
+                "be log-probabilities, at most 0"
+            )
         if self.accept == "value":
             return values
         return torch.where(values >= self._smallest, 0.0, -torch.inf).double()
 
-    def _text_rule(self, start: int) -> TextRule:
-        rule = self._rule
-        if rule is None or rule.start != start:
-            assert self._function is not None
-            rule = self._rule = TextRule(
-                self._function,
-                self._text,
-                start=start,
-                end_token=self.ends or None,
-                batched=getattr(self._function, "batched", False) is True,
-            )
-        return rule
-
-    def _values(self, rows: Int[Tensor, "pairs t"]) -> Float[Tensor, " pairs"]:
-        """log V of token ids, without the padding before a prompt; rows of one length at a time."""
-        assert isinstance(self.verifier, Value)
-        values = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-        for same, unpadded in self._unpadded(rows):
-            values[same] = values_of(self.verifier, unpadded)
-        if (values > _ROOM).any():
-            raise UserError(
-                f"{type(self.verifier).__name__} says log V = {float(values.max()):g}; values must "
-                "be log-probabilities, at most 0"
-            )
-        return values
-
-    def _unpadded(
-        self, rows: Int[Tensor, "pairs t"]
-    ) -> Iterator[tuple[Bool[Tensor, " pairs"], Int[Tensor, "same length"]]]:
-        """Rows with the same padding before their prompts: which they are, and without it."""
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        left = torch.zeros(len(rows), dtype=torch.long, device=rows.device)
+    def _question(
+        self, ids: Int[Tensor, "pairs t"], rows: Int[Tensor, " pairs"], start: int
+    ) -> Question:
+        """A question about rows without the padding before their prompts."""
+        pad, width = getattr(self.tokenizer, "pad_token_id", None), ids.shape[1]
+        left = torch.zeros_like(rows)
         if pad is not None:
-            left = (rows == pad).long().cumprod(1).sum(1)
-        for skip in left.unique().tolist():
-            same = left == skip
-            yield same, rows[same, skip:]
+            left = (ids == pad).long().cumprod(1).sum(1).clamp(max=start)
+        places = torch.arange(width, device=ids.device) + left[:, None]
+        tokens = ids.gather(1, places.clamp(max=width - 1)).masked_fill(places >= width, PAD)
+        over = torch.zeros_like(rows, dtype=torch.bool)
+        if width > start:
+            over = torch.isin(ids[:, -1], torch.tensor(self.ends, device=ids.device))
+        return Question(tokens, width - left, start - left, over, rows)
 
     def _text(self, tokens: list[int]) -> str:
         return self.tokenizer.decode(

@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.display import card, counted, facts_table
 from triptych.core.files import write_tensors
-from triptych.core.protocols import Decoder
+from triptych.core.protocols import Question
 from triptych.core.validation import (
     Count,
     Number,
@@ -97,11 +97,9 @@ class TextProbe:
         facts = {name.replace("_", " "): value for name, value in self.held_out._asdict().items()}
         return card(repr(self), facts_table(facts))
 
-    def decoder_log_value(
-        self, decoder: Decoder, rows: Int[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]:
+    def log_values(self, asked: Question) -> Float[Tensor, " rows"]:
         """log P(good | the last state of each row)."""
-        return self.probe.decoder_log_value(decoder, rows)
+        return self.probe.log_values(asked)
 
     def check_model(self, model: PretrainedCausalLM) -> None:
         """Refuse a language model whose states are not those of the training."""

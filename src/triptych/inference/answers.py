@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import NextToken, Value
+from triptych.core.protocols import NextToken, Question, ReadsOver, Value, Verifier
 from triptych.core.validation import UserError, check_can
 
 LAW_TOLERANCE = 1e-4
@@ -72,9 +72,12 @@ def probs_after(lm: NextToken, text: tuple[int, ...]) -> list[float]:
     return log_probs[0].exp().tolist()
 
 
-def value_of(verifier: Value, text: tuple[int, ...]) -> float:
-    """log V of one prefix that is not empty."""
-    return values_of(verifier, torch.tensor([text], dtype=torch.long)).item()
+def value_of(verifier: Value, text: tuple[int, ...], *, over: bool = False) -> float:
+    """log V of one prefix that is not empty; `over`: it is asked about as a finished text."""
+    row = torch.tensor([text], dtype=torch.long)
+    if over and isinstance(verifier, ReadsOver) and isinstance(verifier, Verifier):
+        return verifier.log_values(Question.about(row, over=True)).item()
+    return values_of(verifier, row).item()
 
 
 def no_values(values: Any, asked: Int[Tensor, " rows"]) -> str:

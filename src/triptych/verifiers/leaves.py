@@ -3,15 +3,14 @@
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.display import name_of
-from triptych.core.protocols import Decoder, DecoderValue, Value
+from triptych.core.protocols import Question, ReadsStates, Value, Verifier
 from triptych.core.validation import (
     EndToken,
     as_end_token,
-    as_integers,
     as_size,
     check_can,
     set_fields,
@@ -28,13 +27,13 @@ class ExactLeaves:
     log V(00) = 0 and log V(01) = -inf.
     """
 
-    value: DecoderValue
+    value: Verifier
     outcome: Value
     length: int
     end_token: EndToken | None = None
 
     def __post_init__(self) -> None:
-        check_can("value", self.value, "decoder_log_value")
+        check_can("value", self.value, "log_values")
         check_can("outcome", self.outcome, "log_value")
         length, end_token = as_size("length", self.length), as_end_token(self.end_token)
         set_fields(self, length=length, end_token=end_token)
@@ -43,22 +42,21 @@ class ExactLeaves:
         inside, leaves = name_of(self.value), name_of(self.outcome)
         return f"ExactLeaves({inside}, then {leaves} at length {self.length})"
 
-    def decoder_log_value(
-        self, decoder: Decoder, rows: Int[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]:
+    @property
+    def layer(self) -> int | None:
+        """The layer that `value` reads; None where it reads no states."""
+        return self.value.layer if isinstance(self.value, ReadsStates) else None
+
+    def log_values(self, asked: Question) -> Float[Tensor, " rows"]:
         """log V of each row."""
-        check_can("decoder", decoder, "lengths", "tokens")
-        rows = as_integers("rows", rows, dimensions=1)
-        lengths, tokens = decoder.lengths[rows], decoder.tokens[rows]
-        found = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        found = torch.zeros(len(asked.lengths), dtype=torch.float64, device=asked.tokens.device)
         goes_on = torch.ones_like(found, dtype=torch.bool)
-        for length in lengths.unique().tolist():
-            same = torch.nonzero(lengths == length)[:, 0]
-            prefix = tokens[same, :length]
+        for same, prefix in asked.by_length():
             done = finished(prefix, self.length, self.end_token)
             if done.any():
                 found[same[done]] = values_of(self.outcome, prefix[done])
                 goes_on[same[done]] = False
         if goes_on.any():
-            found[goes_on] = self.value.decoder_log_value(decoder, rows[goes_on]).double()
+            inside = asked.some(torch.nonzero(goes_on)[:, 0])
+            found[goes_on] = self.value.log_values(inside).double()
         return found

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.core.display import counted
-from triptych.core.protocols import Decoder
+from triptych.core.protocols import Question
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import (
     Count,
@@ -63,7 +63,7 @@ class _Layered(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Probe:
-    """log P(correct | state), a `DecoderValue`.
+    """log P(correct | state), a `Verifier` that reads states.
 
     mean, scale   of each feature, in training
     weights       weights[k] is [out, in] of layer k; the last one has two rows, wrong and correct
@@ -180,10 +180,9 @@ class Probe:
         floor = torch.tensor(self.floor, dtype=torch.float64, device=self.mean.device).log()
         return torch.maximum(self.log_prob_correct(states), floor)
 
-    def decoder_log_value(
-        self, decoder: Decoder, rows: Int[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]:
+    def log_values(self, asked: Question) -> Float[Tensor, " rows"]:
         """log V of each row, from its last state."""
+        decoder = asked.decoder
         if self.layer is None:
             raise UserError("this probe does not know its layer: fit it with layer=decoder.layer")
         if not isinstance(decoder, _Layered):
@@ -196,7 +195,7 @@ class Probe:
                 f"this probe was trained on layer {self.layer} and the decoder shows layer "
                 f"{decoder.layer}: make CachedDecoder(lm, batch, layer={self.layer})"
             )
-        return self.log_value_of(decoder.hidden_state(rows))
+        return self.log_value_of(decoder.hidden_state(asked.at))
 
     def score(self, states: Numbers, correct: Targets) -> float:
         """The share of states whose likelier class is the right one; ½ and above is correct."""

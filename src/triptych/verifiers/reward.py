@@ -55,6 +55,7 @@ class RewardModel:
     length   tokens that the model reads at most; a longer text loses its beginning, which is said
              in a warning the first time and counted in `truncated`
     batch    texts that are scored together
+    passes   of the model so far: of n texts ⌈n / batch⌉, whatever their lengths
 
     The model is changed in place: evaluation mode, parameters frozen, and a padding token if it
     had none. Scores become probabilities in float64, whatever precision the model has.
@@ -77,7 +78,7 @@ class RewardModel:
         self.label = _as_label(label, model.config)
         self.length = _as_length(length, model, tokenizer)
         self.batch = as_count("batch", batch, at_least=1)
-        self.truncated = 0
+        self.truncated, self.passes = 0, 0
         self._pad_token = _padding(model, tokenizer)
 
     @classmethod
@@ -172,6 +173,7 @@ class RewardModel:
     @torch.no_grad()
     def _values(self, rows: list[dict[str, list[int]]]) -> list[float]:
         fed = self.tokenizer.pad(rows, return_tensors="pt") if len(rows) > 1 else _tensors(rows[0])
+        self.passes += 1
         answer = self.model(**{name: part.to(self.model.device) for name, part in fed.items()})
         return self._probabilities(answer.logits).tolist()
 

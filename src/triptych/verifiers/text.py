@@ -8,10 +8,9 @@ so that every algorithm of guided generation can use it.
 """
 
 import inspect
-import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
@@ -24,6 +23,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from triptych.core.display import counted
+from triptych.core.protocols import CountsPasses, Question
 from triptych.core.validation import (
     EndToken,
     EndTokens,
@@ -51,12 +51,12 @@ _HALF_CHARACTER = 3  # bytes at most that a character of UTF-8 can have begun wi
 class Reading(NamedTuple):
     """A text that a rule is asked about, and whether it is over.
 
-    prompt   the tokens that it continues, where the rule is told; else None
+    prompt   what it continues, where the rule is told: the place in `prompt_texts`, or the tokens
     """
 
     text: str
     finished: bool
-    prompt: tuple[int, ...] | None = None
+    prompt: int | tuple[int, ...] | None = None
 
 
 class RuleError(NamedTuple):
@@ -74,6 +74,13 @@ class EndsText(Protocol):
 
 
 @runtime_checkable
+class Batched(Protocol):
+    """A function that takes a list of texts, and says so."""
+
+    batched: bool
+
+
+@runtime_checkable
 class KnowsCharacters(Protocol):
     """A rule that knows whether a character beyond ASCII may come next."""
 
@@ -88,12 +95,9 @@ class TextRule:
                 these: it answers True, False or a probability
     decode      function of a list of token ids, or an object with such a method `decode`, as the
                 tokenizers of Hugging Face are; it gets the completion alone, without the prompt
-    start       tokens of the prompt, the same for all rows
-    prompts     or the prompts themselves, as lists of token ids: a row belongs to the one that it
-                begins with. No prompt may be the beginning of another one, because a row could
-                then belong to either; make one TextRule per prompt then.
-    prompt_texts   what a function with a parameter `prompt` is told, one for each of `prompts`;
-                where they are not given, it is told the decoded prompt
+    start       tokens of the prompt, the same for all rows; None: what a question says of each row
+    prompt_texts   what a function with a parameter `prompt` is told, one for each row of the
+                batch; where they are not given, it is told the decoded prompt
     length      a row of so many tokens is finished, prompt included
     end_token   a row is finished by it, or by one of several; what stands from there on is not
                 read
@@ -119,8 +123,7 @@ class TextRule:
     function: Callable[..., Any]
     decode: Any
     _: KW_ONLY
-    start: int = 0
-    prompts: Sequence[Any] | None = None
+    start: int | None = 0
     prompt_texts: Sequence[Any] | None = None
     length: int | None = None
     end_token: EndTokens | None = None
@@ -130,8 +133,9 @@ class TextRule:
     on_error: Literal["raise", "reject"] = "raise"
     _told: frozenset[str] = field(init=False, repr=False)
     _ends: frozenset[int] = field(init=False, repr=False)
-    _prompts: dict[int, set[tuple[int, ...]]] = field(init=False, repr=False)
-    _asked_of: dict[tuple[int, ...], Any] = field(init=False, repr=False)
+    _first: list[int] = field(init=False, repr=False)
+    _decoded: dict[tuple[int, ...], str] = field(init=False, repr=False, default_factory=dict)
+    _calls: list[int] = field(init=False, repr=False, default_factory=lambda: [0])
     _known: dict[Reading, float] = field(init=False, repr=False, default_factory=dict)
     _over: dict[tuple[int, ...], bool] = field(init=False, repr=False, default_factory=dict)
     _errors: deque[RuleError] = field(init=False, repr=False)
@@ -144,10 +148,8 @@ class TextRule:
                 f"decode is {shown(self.decode)}; it must be a function, decode(list of token "
                 "ids), or an object with such a method"
             )
-        start, prompts = as_count("start", self.start), _as_prompts(self.prompts)
-        if start and prompts is not None:
-            raise UserError(f"start is {start} and prompts are given; pass one of them")
-        asked_of = _as_prompt_texts(self.prompt_texts, prompts)
+        start = None if self.start is None else as_count("start", self.start)
+        texts = None if self.prompt_texts is None else _as_prompt_texts(self.prompt_texts)
         length, end_token = as_ends(self.length, self.end_token)
         batched = as_flag("batched", self.batched)
         threads = as_count("threads", self.threads, at_least=1, at_most=MAX_THREADS)
@@ -162,7 +164,7 @@ class TextRule:
         set_fields(
             self,
             start=start,
-            prompts=prompts,
+            prompt_texts=texts,
             length=length,
             end_token=end_token,
             batched=batched,
@@ -170,14 +172,16 @@ class TextRule:
             timeout=timeout,
             _told=_check_parameters(self.function),
             _ends=frozenset(_as_several(end_token)),
-            _prompts=_by_length(prompts or []),
-            _asked_of=asked_of,
+            _first=_first_equals(texts or []),
             _errors=deque(maxlen=_KEPT_ERRORS),
         )
+        if isinstance(self.function, EndsText):
+            set_fields(self, __class__=EndingTextRule)
 
     def __repr__(self) -> str:
         name = getattr(self.function, "__name__", type(self.function).__name__)
-        after = "" if self.prompts is None else f" after {counted(len(self.prompts), 'prompt')}"
+        texts = self.prompt_texts
+        after = "" if texts is None else f" after {counted(len(texts), 'prompt')}"
         return f"TextRule({name}{after})"
 
     @property
@@ -185,50 +189,38 @@ class TextRule:
         """Texts for which the function raised or hung, the latest 1000, oldest first."""
         return list(self._errors)
 
-    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
-        prefix = as_integers("prefix", prefix, dimensions=2)
-        values = self._values([self._read(row) for row in prefix.tolist()])
-        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
-
-    def finished_log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
-        """log V of rows as finished texts, also of those without an end token."""
-        prefix = as_integers("prefix", prefix, dimensions=2)
-        values = self._values([self._read(row, over=True) for row in prefix.tolist()])
-        return torch.tensor(values, dtype=torch.float64, device=prefix.device).log()
+    @property
+    def reads_over(self) -> bool:
+        """A finished text must be right; one that goes on must only be able to become so."""
+        return True
 
     @property
-    def ends_texts(self) -> bool:
-        """Whether the function has a method `over`."""
-        return isinstance(self.function, EndsText)
+    def passes(self) -> int:
+        """Passes of the function so far, or the questions with a text that it was not asked yet."""
+        own = self.function
+        return own.passes if isinstance(own, CountsPasses) else self._calls[0]
 
-    def over(self, prefix: Prefix) -> Bool[Tensor, " batch"]:
-        """Rows whose text is over by the function's word."""
-        prefix = as_integers("prefix", prefix, dimensions=2)
-        said = [self._is_over(row) for row in prefix.tolist()]
-        return torch.tensor(said, dtype=torch.bool, device=prefix.device)
+    def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
+        """log V of rows of one length, each a row of the batch."""
+        return self.log_values(Question.about(as_integers("prefix", prefix, dimensions=2)))
 
-    def _is_over(self, row: list[int]) -> bool:
-        completion, rule = tuple(row[self._start_of(row) :]), self.function
-        if not completion or not isinstance(rule, EndsText):
-            return False
-        if completion not in self._over:
-            if len(self._over) >= _REMEMBERED:
-                self._over.clear()
-            self._over[completion] = bool(rule.over(self._text_of(list(completion))))
-        return self._over[completion]
+    def log_values(self, asked: Question) -> Float[Tensor, " rows"]:
+        """log V of each row's completion as text."""
+        values = self._values([self._read(*row) for row in _rows_of(asked)])
+        return torch.tensor(values, dtype=torch.float64, device=asked.tokens.device).log()
 
     def finished_values(
-        self, texts: Sequence[str], prompts: Sequence[Sequence[int]] | None = None
+        self, texts: Sequence[str], rows: Sequence[int] | None = None
     ) -> list[float]:
-        """V of whole texts, without their prompts; `prompts` has the tokens of each one's."""
+        """V of whole texts, without their prompts; `rows` has the row of the batch of each one."""
         texts = [as_text("a text", text) for text in as_list("texts", texts, "texts")]
-        rows = [None] * len(texts) if prompts is None else as_list("prompts", prompts, "prompts")
-        if len(rows) != len(texts):
-            raise UserError(f"{len(texts)} texts have {len(rows)} prompts; each needs one")
-        if "prompt" not in self._told:
-            return self._values([Reading(text, True) for text in texts])
-        begun = [_as_prompt(() if row is None else row) for row in rows]
-        return self._values([Reading(t, True, b) for t, b in zip(texts, begun, strict=True)])
+        given = [-1] * len(texts) if rows is None else as_list("rows", rows, "rows")
+        if len(given) != len(texts):
+            raise UserError(f"{len(texts)} texts have {len(given)} rows; each needs one")
+        numbers = [as_count("a row of rows", row, at_least=-1) for row in given]
+        return self._values(
+            [Reading(t, True, self._prompt(r, ())) for t, r in zip(texts, numbers, strict=True)]
+        )
 
     def _values(self, readings: list[Reading]) -> list[float]:
         asked = [reading for reading in dict.fromkeys(readings) if reading not in self._known]
@@ -241,17 +233,29 @@ class TextRule:
 
     # ------------------------------------------------------------------ from tokens to text
 
-    def _read(self, row: list[int], *, over: bool = False) -> Reading:
+    def _read(self, row: list[int], begins: int, over: bool, number: int) -> Reading:
         """The text of a row's completion."""
-        start = self._start_of(row)
-        completion = row[start:]
-        prompt = tuple(row[:start]) if "prompt" in self._told else None
+        start = self._start_of(row, begins)
+        completion, prompt = row[start:], self._prompt(number, tuple(row[:start]))
         finished = over or (self.length is not None and len(row) >= self.length)
         ends = [i for i, token in enumerate(completion) if token in self._ends]
         if ends:
             completion, finished = completion[: ends[0]], True
         text = self._text_of(completion)
         return Reading(text if finished else self._begun_characters(text), finished, prompt)
+
+    def _prompt(self, number: int, tokens: tuple[int, ...]) -> int | tuple[int, ...] | None:
+        """What a row continues, as far as the function is told."""
+        if "prompt" not in self._told:
+            return None
+        if self.prompt_texts is None or number < 0:
+            return tokens
+        if number >= len(self._first):
+            raise UserError(
+                f"there are {len(self._first)} prompt_texts, and the question is about row "
+                f"{number} of the batch; every row needs one"
+            )
+        return self._first[number]
 
     def _begun_characters(self, text: str) -> str:
         """The text without the half of a character at its end, if that character may come there."""
@@ -276,22 +280,16 @@ class TextRule:
             )
         return text
 
-    def _start_of(self, row: list[int]) -> int:
-        """Where a row's completion begins."""
-        if self.prompts is None:
-            if len(row) < self.start:
-                raise UserError(
-                    f"prefix has a row of {len(row)} tokens and start is {self.start}; a row must "
-                    "hold its prompt"
-                )
-            return self.start
-        for length, prompts in self._prompts.items():
-            if tuple(row[:length]) in prompts:
-                return length
-        raise UserError(
-            f"prefix has the row {shown(row)}, which begins with none of the prompts; a row must "
-            "hold its prompt"
-        )
+    def _start_of(self, row: list[int], begins: int) -> int:
+        """Where a row's completion begins: where the question says, or where this rule says."""
+        if self.start is None:
+            return begins
+        if len(row) < self.start:
+            raise UserError(
+                f"prefix has a row of {len(row)} tokens and start is {self.start}; a row must "
+                "hold its prompt"
+            )
+        return self.start
 
     # ------------------------------------------------------------------ asking the function
 
@@ -299,6 +297,7 @@ class TextRule:
         """What the function says to texts that it was not asked about before."""
         if not readings:
             return {}
+        self._calls[0] += 1
         if self.batched:
             answers = self._ask_together(readings)
         elif self.threads > 1 or self.timeout is not None:
@@ -319,11 +318,14 @@ class TextRule:
             )
         return self.function(text, **said)
 
-    def _prompt_of(self, tokens: tuple[int, ...]) -> Any:
+    def _prompt_of(self, prompt: int | tuple[int, ...]) -> Any:
         """What the function is told of a prompt."""
-        if tokens not in self._asked_of:
-            self._asked_of[tokens] = self._text_of(list(tokens))
-        return self._asked_of[tokens]
+        if isinstance(prompt, int):
+            assert self.prompt_texts is not None
+            return self.prompt_texts[prompt]
+        if prompt not in self._decoded:
+            self._decoded[prompt] = self._text_of(list(prompt))
+        return self._decoded[prompt]
 
     def _ask(self, reading: Reading) -> float:
         try:
@@ -432,46 +434,48 @@ class TextRule:
 # ------------------------------------------------------------------ what was given, what comes back
 
 
-def _as_prompts(prompts: Sequence[Any] | None) -> list[tuple[int, ...]] | None:
-    """Prompts as tuples of token ids, of which none is the beginning of another."""
-    if prompts is None:
-        return None
-    rows = as_list("prompts", prompts, "prompts, each a list of token ids")
-    if not rows:
-        raise UserError("prompts is []; it must hold at least one prompt")
-    read = [_as_prompt(row) for row in rows]
-    ordered = sorted(set(read))
-    for one, other in itertools.pairwise(ordered):  # what begins with one follows it
-        if other[: len(one)] == one:
+class EndingTextRule(TextRule):
+    """A `TextRule` of a function with a method `over`: texts that it calls over end there."""
+
+    def over(self, asked: Question) -> Bool[Tensor, " rows"]:
+        """Rows whose text is over by the function's word."""
+        said = [self._is_over(row, begins) for row, begins, *_ in _rows_of(asked)]
+        return torch.tensor(said, dtype=torch.bool, device=asked.tokens.device)
+
+    def _is_over(self, row: list[int], begins: int) -> bool:
+        completion, rule = tuple(row[self._start_of(row, begins) :]), self.function
+        if not completion or not isinstance(rule, EndsText):
+            return False
+        if completion not in self._over:
+            if len(self._over) >= _REMEMBERED:
+                self._over.clear()
+            self._over[completion] = bool(rule.over(self._text_of(list(completion))))
+        return self._over[completion]
+
+
+def _rows_of(asked: Question) -> Iterator[tuple[list[int], int, bool, int]]:
+    """Each row: its tokens, where its completion begins, whether it is over, and whose it is."""
+    rows, lengths, starts = asked.tokens.tolist(), asked.lengths.tolist(), asked.starts.tolist()
+    whose = zip(rows, lengths, starts, asked.over.tolist(), asked.row.tolist(), strict=True)
+    return ((row[:length], start, over, number) for row, length, start, over, number in whose)
+
+
+def _as_prompt_texts(texts: Sequence[Any]) -> list[Any]:
+    """Texts, or conversations: lists of messages."""
+    found = as_list("prompt_texts", texts, "texts")
+    for text in found:
+        said = isinstance(text, list | tuple) and all(isinstance(m, Mapping) for m in text)
+        if not isinstance(text, str) and not said:
             raise UserError(
-                f"prompts hold {shown(list(one))} and {shown(list(other))}, and the second begins "
-                "with the first, so a row may belong to either; make one TextRule per prompt, "
-                "with start=..."
+                f"prompt_texts holds {shown(text)}; each must be a text, or a list of messages"
             )
-    return read
+    return found
 
 
-def _as_prompt(row: Any) -> tuple[int, ...]:
-    tokens = as_list("prompts", row, "lists")
-    return tuple(as_count("a token of prompts", token) for token in tokens)
-
-
-def _as_prompt_texts(
-    texts: Sequence[Any] | None, prompts: list[tuple[int, ...]] | None
-) -> dict[tuple[int, ...], Any]:
-    """What a function is told of each prompt, by the prompt's tokens; of equal ones the first."""
-    if texts is None:
-        return {}
-    given = as_list("prompt_texts", texts, "texts")
-    if prompts is None or len(given) != len(prompts):
-        number = "no" if prompts is None else len(prompts)
-        raise UserError(f"{len(given)} prompt_texts and {number} prompts are given; each needs one")
-    return dict(reversed([*zip(prompts, given, strict=True)]))
-
-
-def _by_length(prompts: list[tuple[int, ...]]) -> dict[int, set[tuple[int, ...]]]:
-    lengths = sorted({len(prompt) for prompt in prompts})
-    return {n: {prompt for prompt in prompts if len(prompt) == n} for n in lengths}
+def _first_equals(texts: list[Any]) -> list[int]:
+    """The place of the first text that is equal to each; conversations are lists of dicts."""
+    first: dict[str, int] = {}
+    return [first.setdefault(repr(text), place) for place, text in enumerate(texts)]
 
 
 def _as_several(end_token: EndToken | None) -> tuple[int, ...]:

@@ -21,7 +21,10 @@ from triptych.structures.uniform import Uniform
 class FromDecoder:
     """The same, read from a decoder's rows."""
 
-    def decoder_log_value(self, decoder, rows):
+    layer = None
+
+    def log_values(self, asked):
+        decoder, rows = asked.decoder, asked.at
         lengths, tokens = decoder.lengths[rows].tolist(), decoder.tokens[rows]
         values = [hashed_uniform(5, tokens[i : i + 1, :t]) for i, t in enumerate(lengths)]
         return torch.cat(values).log()

@@ -185,7 +185,10 @@ def test_children_are_asked_about_in_parts(monkeypatch):
     held = []
 
     class FromDecoder:
-        def decoder_log_value(self, decoder, rows):
+        layer = None
+
+        def log_values(self, asked):
+            decoder, rows = asked.decoder, asked.at
             held.append(len(rows))
             pairs = zip(decoder.tokens[rows], decoder.lengths[rows].tolist(), strict=True)
             return torch.cat([Wavy().log_value(x[None, :t]) for x, t in pairs])

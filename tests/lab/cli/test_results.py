@@ -142,8 +142,8 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     run(*small, "--seeds", "1", "--out", there)
     told = run("export", "--scale", "laptop", "--out", there, "--to", kept)
     assert told.exit_code == 0, told.output
-    file = tmp_path / "kept" / "exact_heads.laptop.json"
-    done = len(json.loads(file.read_text())["units"])
+    file = tmp_path / "kept" / "exact_heads.laptop.json.xz"
+    done = len(json.loads(run("evidence", str(file)).stdout)["units"])
     assert told.stdout.strip() == f"{file}: {done} units, {done} of them new"
 
     monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: tmp_path / "kept")

@@ -128,6 +128,19 @@ def test_what_a_training_was_begun_with_may_be_damaged(translators, pairs, tmp_p
     assert "choose another --out" in said
 
 
+@pytest.mark.parametrize("name", ["weights.safetensors", "vocabulary.json", "shape.json"])
+def test_files_of_others_are_not_written_over(pairs, tmp_path, name) -> None:
+    """Those of a finished translator whose training is gone neither."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    sides = ["--data", pairs, "--source", "en", "--target", "de", *SMALL]
+    said = sentence(call("teach", *sides, "--decoder", "causal", "--out", out))
+    assert name in said
+    assert [path.name for path in out.iterdir()] == [name]
+    assert (out / name).read_text() == "mine"
+
+
 @pytest.mark.parametrize("file", ["weights.safetensors", "vocabulary.json"])
 def test_files_of_two_translators_do_not_make_one(translators, tmp_path, file) -> None:
     """As after a kill between two files, where an older translator was replaced."""

@@ -6,10 +6,13 @@ import time
 
 import pytest
 import torch
+import typer
 from tests.support.tiny_text_model import tiny_lm
 
 from triptych.core.validation import UserError
+from triptych.guidance.batches import default_algorithm
 from triptych.guidance.guide import guide
+from triptych.lab.cli.app import app
 from triptych.lab.generating.completing import (
     Chunk,
     Completer,
@@ -215,15 +218,33 @@ def test_a_chunk_as_data(settings):
     assert error.startswith("UserError: ")
 
 
-@pytest.mark.parametrize(("pause", "fitting"), [(0.1, 1), (0.0, 2)])
-def test_threads_that_wait_for_one_another_are_not_used(pause, fitting, unchecked_shapes):
-    """A pass with two threads that takes much longer than with one."""
+def test_where_no_algorithm_is_named_it_is_that_of_guide(settings):
+    """And the help says so; examples in README and docs that name none have the same one."""
+    for verifier, function in ((None, None), ("json", len), ("regex:a+", len)):
+        named = settings(verifier=verifier, algorithm=None).algorithm
+        assert named == default_algorithm(function)
+    (option,) = [
+        o
+        for o in typer.main.get_command(app).get_command(None, "generate").params
+        if o.name == "algorithm"
+    ]
+    assert f"Default: {default_algorithm(len)}" in option.help
+    assert f"{default_algorithm(None)} without a verifier" in option.help
+
+
+@pytest.mark.parametrize(("several", "fitting"), [(0.13, 1), (0.03, 2)])
+def test_threads_that_wait_for_one_another_are_not_used(
+    several, fitting, unchecked_shapes, monkeypatch
+):
+    """A pass takes 0.03 s with one thread; with two as long, or much longer. On a clock by hand."""
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
     class Waits:
         device, length = torch.device("cpu"), 100
 
         def next_token_log_probs(self, prefix):
-            time.sleep(0.03 + pause * (torch.get_num_threads() - 1))
+            clock[0] += several if torch.get_num_threads() > 1 else 0.03
 
     before = torch.get_num_threads()
     try:

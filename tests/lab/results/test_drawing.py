@@ -1,10 +1,12 @@
 """Figures drawn by matplotlib: every series can be told apart, every panel has its place."""
 
+import math
+
 import matplotlib
 import pytest
 
 from triptych.core.validation import UserError
-from triptych.lab.results.drawing import THEMES, WIDTH, draw_figure, series_look
+from triptych.lab.results.drawing import THEMES, WIDTH, comparable, draw_figure, series_look
 from triptych.lab.results.plots import SENTINELS
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 
@@ -40,6 +42,29 @@ def test_series_are_told_apart_without_colour():
         series_look(Series(str(i), "ours", [1], [1], line=False), i, SENTINELS) for i in (0, 7)
     ]
     assert marks[0]["marker"] != marks[1]["marker"]
+
+
+def test_exact_series_are_told_apart():
+    looks = [series_look(Series(str(i), "truth", [1], [1]), i, SENTINELS) for i in range(12)]
+    assert len({(look["marker"], str(look["linestyle"])) for look in looks}) == len(looks)
+    assert looks[0]["marker"] == " "
+
+
+def test_panels_to_be_compared_have_one_range():
+    """The same series by the same measure; but none is squeezed below a third."""
+
+    def panel(*y: float, label: str = "a", measure: str = "loss", log: bool = False) -> Panel:
+        series = Series(label, "ours", range(len(y)), y)
+        return Panel([series], "x", measure, y_log=log)
+
+    ranges = [tuple(each.y_range) for each in comparable([panel(0, 2), panel(1, 3, math.inf)])]
+    assert ranges == [(0, 3), (0, 3)]
+    for other in (panel(1, 3, label="b"), panel(1, 3, measure="gain"), panel(0, 7), panel()):
+        assert all(each.y_range == () for each in comparable([panel(0, 2), other]))
+    logs = [panel(1, 10, log=True), panel(0.1, 1, log=True)]
+    assert [tuple(each.y_range) for each in comparable(logs)] == [(0.1, 10)] * 2
+    drawn = draw_figure(Figure("f", "t", [panel(0, 2), panel(1, 3)]))
+    assert drawn.axes[0].get_ylim() == drawn.axes[1].get_ylim()
 
 
 def test_themes_have_the_same_colours_by_name():

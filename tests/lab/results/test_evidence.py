@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import lzma
 import re
 import tomllib
 from pathlib import Path
@@ -14,6 +15,7 @@ from triptych.core.files import FolderInUse, lock_folder
 from triptych.lab.results import evidence, judging, terminal
 from triptych.lab.results import gathering as results
 from triptych.lab.results.ledger import load_ledger
+from triptych.lab.results.packed import called, packed, read, write
 from triptych.lab.results.plots import to_svg
 from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
@@ -67,10 +69,10 @@ def bring_in(folder: Path, *files: Path, study: AnyStudy = TOY, **more):
 
 
 def changed(file: Path, change) -> Path:
-    """The file with its parsed content changed, and written anew."""
-    content = json.loads(file.read_text())
+    """The file with its parsed content changed, and written again."""
+    content = json.loads(read(file))
     change(content)
-    file.write_text(json.dumps(content))
+    write(file, json.dumps(content))
     return file
 
 
@@ -79,7 +81,7 @@ def file(tmp_path) -> Path:
     """Six units of the toy study, kept."""
     run_toy(tmp_path / "there")
     export(tmp_path / "there", tmp_path / "kept")
-    return tmp_path / "kept" / "toy.plain.laptop.json"
+    return tmp_path / "kept" / "toy.plain.laptop.json.xz"
 
 
 @pytest.fixture
@@ -103,21 +105,21 @@ def page_of(path: Path, store: Store | None = None) -> str:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("path", COMMITTED or [NONE_YET], ids=lambda path: path and path.name)
+@pytest.mark.parametrize("path", COMMITTED or [NONE_YET], ids=lambda path: path and called(path))
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_what_is_committed_is_judged_again(path):
     found = evidence.load(path)
     own = evidence.file_name(found.study, found.scale)
     label = rf"{found.study}\.[a-z-]+\.{found.scale.value}\.json"
-    assert path.name == own or re.fullmatch(label, path.name)
-    assert path.read_text("utf-8") == evidence.text(found), "it was edited by hand"
-    assert not re.search(r'"(/|[A-Z]:\\\\)\w', path.read_text("utf-8")), "a path of a machine"
+    assert called(path) == own or re.fullmatch(label, called(path))
+    assert read(path) == evidence.text(found), "it was edited by hand"
+    assert not re.search(r'"(/|[A-Z]:\\\\)\w', read(path)), "a path of a machine"
     study = find_studies()[found.study]
     layout = evidence.laid_out(found, study)
     done = [unit for unit in layout.units if unit.status == "done"]
     assert done, "the study plans none of these units any more"
     assert len(done) + len(layout.others) == len(found.units)
-    if path.name != own:
+    if called(path) != own:
         assert layout.plan.settings != study.settings[found.scale], (
             "units of the study's own plan need no label"
         )
@@ -143,12 +145,13 @@ def test_the_file_of_the_plan_comes_before_those_with_a_label(tmp_path):
         "a.shorter.paper.json",
         "a.paper.json",
         "a_b.paper.json",
-        "a.first.paper.json",
+        "a.first.paper.json.xz",
         "x.json",
+        "x.json.xz",
     ]
     for name in names:
         (tmp_path / name).write_text("")
-    found = [path.name for path in evidence.files(tmp_path)]
+    found = [called(path) for path in evidence.files(tmp_path)]
     labelled = ["a.first.paper.json", "a.shorter.paper.json"]
     assert found == ["a.paper.json", *labelled, "a_b.paper.json"]
 
@@ -183,14 +186,95 @@ def test_the_wheel_ships_it():
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
     assert wheel["targets"]["wheel"]["force-include"] == {"evidence": "triptych/evidence"}
     ignored = (ROOT / ".gitignore").read_text().splitlines()  # what git ignores is not built
-    assert not {"evidence/", "*.json"} & set(ignored)
+    assert not {"evidence/", "*.json", "*.xz"} & set(ignored)
+
+
+# --------------------------------------------------------------------- compressed and plain
+
+
+def test_a_text_is_the_same_bytes_and_comes_back(tmp_path):
+    """Compressed bytes may differ between versions of liblzma; a text may not."""
+    text = '{"é": [1e-300, NaN, "\U0001f600"]}\n' * 50
+    assert packed(text) == packed(text)
+    assert len(packed(text)) < len(text) / 10
+    for path in (tmp_path / "a.json", tmp_path / "a.json.xz"):
+        write(path, text)
+        assert read(path) == text
+        assert called(path) == "a.json"
+    assert lzma.decompress((tmp_path / "a.json.xz").read_bytes()) == text.encode()
+
+
+def test_a_file_with_this_text_stays_as_another_version_wrote_it(tmp_path):
+    path = tmp_path / "a.json.xz"
+    path.write_bytes(lzma.compress(b"[1]", preset=0))
+    before = path.read_bytes()
+    write(path, "[1]")
+    assert path.read_bytes() == before
+    write(path, "[2]")
+    assert read(path) == "[2]"
+
+
+def test_what_is_no_xz_is_a_sentence(file, tmp_path, monkeypatch):
+    whole, text = file.read_bytes(), read(file)
+    spoiled = [b"", text.encode(), whole[:-9], whole[: len(whole) // 2], whole + b"x", whole * 2]
+    for data in spoiled:
+        file.write_bytes(data)
+        with pytest.raises(evidence.EvidenceError) as refused:
+            evidence.load(file)
+        assert "toy.plain.laptop.json" in str(refused.value)
+    file.write_bytes(whole)
+    monkeypatch.setattr("triptych.lab.results.packed._MOST_BYTES", len(text.encode()) - 1)
+    with pytest.raises(evidence.EvidenceError, match="more than"):
+        evidence.load(file)
+
+
+def test_a_plain_file_is_read_and_exported_compressed(file, tmp_path):
+    plain = file.with_name(called(file))
+    plain.write_text(read(file), "utf-8")
+    file.unlink()
+    assert evidence.files(plain.parent) == [plain]
+    assert len(evidence.load(plain).units) == 6
+    bring_in(tmp_path / "here", plain)
+    run_toy(tmp_path / "there", units="7")
+    (told,) = export(tmp_path / "there", plain.parent)
+    assert told.endswith("7 units, 1 of them new")
+    assert evidence.files(plain.parent) == [file]
+    assert not plain.exists()
+
+
+def test_a_file_in_both_forms_is_an_error_until_it_is_packed(file):
+    plain = file.with_name(called(file))
+    plain.write_text(read(file), "utf-8")
+    changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
+    with pytest.raises(evidence.EvidenceError, match="--pack"):
+        evidence.files(file.parent)
+    (told,) = evidence.pack(file.parent)
+    assert "6 units" in told
+    assert evidence.files(file.parent) == [file]
+    assert len(evidence.load(file).units) == 6
+    assert evidence.pack(file.parent) == []
+
+
+def test_packing_refuses_other_rows(file):
+    plain = file.with_name(called(file))
+    plain.write_text(read(file), "utf-8")
+    changed(plain, spoil)
+    with pytest.raises(evidence.EvidenceError, match="other rows"):
+        evidence.pack(file.parent)
+    assert plain.exists()
+
+
+def test_what_is_committed_is_compressed():
+    assert {path.suffix for path in COMMITTED} == {".xz"}
+    head = [evidence.study_in(path) for path in COMMITTED]
+    assert "" not in head
 
 
 # --------------------------------------------------------------------------- there and back
 
 
 def test_a_file_says_what_was_run_and_nothing_of_the_machine(file, tmp_path):
-    content = json.loads(file.read_text())
+    content = json.loads(read(file))
     assert list(content) == ["format", "study", "scale", "settings", "units"]
     assert content["settings"] == {"seeds": 1, "units": 6, "sleep_s": 0.0, "sizes": [2]}
     first = content["units"][0]
@@ -199,8 +283,8 @@ def test_a_file_says_what_was_run_and_nothing_of_the_machine(file, tmp_path):
     assert first["revision"] == 1
     assert first["code"]["fingerprint"]
     assert "torch" in first["versions"]
-    assert str(tmp_path) not in file.read_text()
-    assert len([line for line in file.read_text().splitlines() if '"share"' in line]) == 12
+    assert str(tmp_path) not in read(file)
+    assert len([line for line in read(file).splitlines() if '"share"' in line]) == 12
 
 
 def test_export_is_the_same_bytes_and_numbers_are_ordered_as_numbers(file, tmp_path):
@@ -322,7 +406,7 @@ def test_import_refuses_other_rows(file, tmp_path):
 
 
 def test_two_files_that_disagree(file, tmp_path):
-    other = tmp_path / "other.laptop.json"
+    other = tmp_path / "other.laptop.json.xz"
     other.write_bytes(file.read_bytes())
     changed(other, spoil)
     with pytest.raises(evidence.EvidenceError, match=CLASH + "other.laptop.json than in the files"):
@@ -340,7 +424,7 @@ def test_export_of_what_is_not_there(file, tmp_path):
 
 
 def test_export_adds_to_no_file_of_another_study(file, tmp_path):
-    file.write_text(file.read_text().replace('"toy/plain"', '"toy.plain"'))
+    write(file, read(file).replace('"toy/plain"', '"toy.plain"'))
     with pytest.raises(evidence.EvidenceError, match="has rows of toy.plain with --scale laptop"):
         export(tmp_path / "there", file.parent)
 
@@ -363,8 +447,7 @@ def test_export_adds_to_no_file_of_another_study(file, tmp_path):
     ],
 )
 def test_a_damaged_file_is_a_sentence(file, tmp_path, shown, spoiled, said):
-    spoiled_text = spoiled(file.read_text())
-    file.write_text(spoiled_text)
+    write(file, spoiled(read(file)))
     with pytest.raises(evidence.EvidenceError, match=f"^toy.plain.laptop.json .*{said}"):
         bring_in(tmp_path / "here", file)
     assert not (tmp_path / "here").exists()
@@ -482,7 +565,7 @@ def test_rows_without_a_commit_are_told_next_to_their_day(file, shown, tmp_path,
 
     changed(file, change)
     made = shown().headline.made
-    day = json.loads(file.read_text())["units"][0]["finished_at"][:10]
+    day = json.loads(read(file))["units"][0]["finished_at"][:10]
     assert made.startswith(day)
     assert ("no commit" in made) == (sentence is not None)
     assert ("commit abc" in made) == (commits[-1] == "abc")
@@ -497,7 +580,7 @@ def test_shipped_evidence_says_where_no_commit_is_recorded(monkeypatch):
     monkeypatch.setattr(judging, "_drawn", lambda *_: ())
     told, without = {}, {}
     for run in results.shipped_runs(evidence.folder())[0]:
-        units = evidence.load(evidence.folder() / run.file).units
+        units = evidence.load(evidence.named(run.file)).units
         without[run.file] = sum(not (unit.code and unit.code.commit) for unit in units)
         told[run.file] = "no commit is recorded" in run.made
         if without[run.file] == len(units):
@@ -510,8 +593,8 @@ def test_only_units_that_were_made_are_old(file, shown, monkeypatch):
     later = dataclasses.replace(TOY, revision=2)
     monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
     changed(file, lambda content: content["units"].__delitem__(slice(2, None)))
-    old = "the study's code was edited since 2 of these units were made"
-    assert shown().headline.notes == ("2 of 6 units", old)
+    earlier = "2 of these units are of an earlier revision of the study"
+    assert shown().headline.notes == ("2 of 6 units", earlier)
 
 
 def test_evidence_of_an_earlier_revision_is_shown_with_its_age(file, shown, tmp_path, monkeypatch):
@@ -520,9 +603,26 @@ def test_evidence_of_an_earlier_revision_is_shown_with_its_age(file, shown, tmp_
     monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
     line = shown()
     assert (line.status, line.headline.done) == ("holds", 6)
-    assert line.headline.notes == ("the study's code was edited since 6 of these units were made",)
+    assert line.headline.notes == ("6 of these units are of an earlier revision of the study",)
+    assert line.headline.edited == 0
     bring_in(tmp_path / "here", file, study=later)
     assert run_toy(tmp_path / "here", study=later).done == 6
+
+
+def test_an_edit_of_the_code_is_said_wherever_claims_are_listed(file, shown, capsys, monkeypatch):
+    """Of an earlier revision they are old, and that is said with the rows."""
+
+    def listed() -> str:
+        terminal.print_summary(results.gather(None))
+        return capsys.readouterr().out
+
+    assert "Edited" not in listed()
+    changed(file, lambda content: content["units"][0]["code"].update(fingerprint="0", shape="1"))
+    assert "Edited since their rows were made: toy" in listed()
+    assert shown().headline.edited == 1
+    later = dataclasses.replace(TOY, revision=2)
+    monkeypatch.setattr(results, "find_studies", lambda: {NAME: later})
+    assert "Edited" not in listed()
 
 
 def test_the_gpu_is_named(file, shown):

@@ -108,6 +108,18 @@ def test_what_is_damaged_is_judged_again(folder, text):
     assert len(judge.drawn) == 3
 
 
+@pytest.mark.parametrize(("old", "new"), [("holds", "fails"), ("2.5", "3.5")])
+def test_a_verdict_that_was_changed_on_the_disk_is_judged_again(folder, old, new):
+    judge = Judge()
+    judge.ask()
+    (file,) = folder.iterdir()
+    before = file.read_text()
+    file.write_text(before.replace(old, new))
+    assert file.read_text() != before
+    assert judge.ask().findings == RUN.findings
+    assert len(judge.drawn) == 2
+
+
 def test_what_json_has_no_form_for_is_not_kept(folder):
     judge = Judge()
     bad = replace(RUN.findings["wei.a"], measured={"x": object()})
@@ -131,7 +143,7 @@ def bundled(tmp_path, monkeypatch):
     """A package that came with one small file of evidence."""
     where = tmp_path / "evidence"
     where.mkdir()
-    shutil.copy(evidence.folder() / "memory_heads.linear-readout.paper.json", where)
+    shutil.copy(evidence.folder() / "memory_heads.linear-readout.paper.json.xz", where)
     monkeypatch.setattr(evidence, "folder", lambda: where)
     return where
 

@@ -184,8 +184,12 @@ def test_parts_of_a_run_say_so():
         "2 more units of other settings are left out",
     )
     assert finding.seconds == 3.5
-    old = found(0.0, 0.0, of=run(units=[replace(unit(), old=True)]))
-    assert old.notes == ("the study's code was edited since 1 of these units were made",)
+    edited = found(0.0, 0.0, of=run(units=[replace(unit(), edited=True), unit()]))
+    assert edited.notes == ("the study's code was edited since 1 of these units were made",)
+    assert edited.edited == 1
+    earlier = found(0.0, 0.0, of=run(units=[replace(unit(), earlier=True), unit()]))
+    assert earlier.notes == ("1 of these units are of an earlier revision of the study",)
+    assert earlier.edited == 0
 
 
 def test_units_without_rows_decide_nothing():

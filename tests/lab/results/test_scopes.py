@@ -75,7 +75,7 @@ def test_bundled_rows_with_a_label_may_stand_elsewhere(said, words, differs):
 def test_labels_of_the_ledger_are_those_of_bundled_files():
     """`longer.paper` of a claim is about a file STUDY.longer.paper.json of its study."""
     studies = {claim.id: study.name for study in find_studies().values() for claim in study.claims}
-    names = {path.name for path in evidence.files(evidence.folder())}
+    names = {evidence.called(path) for path in evidence.files(evidence.folder())}
     for entry in load_ledger():
         for key in {*entry.scope, *entry.differs} - set(EVIDENCE_SCALES):
             assert f"{studies[entry.id]}.{key}.json" in names, (entry.id, key)

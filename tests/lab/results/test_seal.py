@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from triptych.core.validation import UserError
 from triptych.lab.cli.app import app
 from triptych.lab.results import evidence, seal, verification
+from triptych.lab.results.packed import read, write
 from triptych.lab.running.discovery import find_studies, load_study
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
@@ -57,7 +58,7 @@ class Bundle:
 
     @property
     def file(self) -> Path:
-        return self.folder / "counted.paper.json"
+        return self.folder / "counted.paper.json.xz"
 
     def study(self):
         return load_study(self.source)
@@ -75,7 +76,7 @@ class Bundle:
         return verification.verify(self.file, self.study(), **options)
 
     def rows(self) -> list:
-        return [unit["rows"] for unit in json.loads(self.file.read_text())["units"]]
+        return [unit["rows"] for unit in json.loads(read(self.file))["units"]]
 
 
 @pytest.fixture
@@ -146,8 +147,8 @@ def test_a_unit_that_fails_does_not_agree(bundle):
 
 
 def test_units_that_cannot_be_made_here_are_left_out(bundle):
-    text = bundle.file.read_text()
-    bundle.file.write_text(text.replace('"device": "cpu"', '"device": "cuda"', 3))
+    text = read(bundle.file)
+    write(bundle.file, text.replace('"device": "cpu"', '"device": "cuda"', 3))
     found = bundle.verify()
     # where there is a GPU the three are made there, with the same rows
     assert len(found.compared) + sum(found.skipped.values()) == 4
@@ -201,6 +202,17 @@ def test_the_code_under_seal_and_what_was_edited_of_it(bundle):
     assert (found["Count"].first, found["Count"].last) == (8, 10), "with its decorator"
     with pytest.raises(UserError, match="HAED"):
         seal.definitions(bundle.study(), "HAED")
+    assert seal.definitions(bundle.study()) == seal.definitions(bundle.study(), "HEAD")
+
+
+def test_the_code_under_seal_where_there_is_no_commit(bundle, monkeypatch):
+    """As in an installed package, and in a repository that is new."""
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(bundle.source.parent.parent))
+    for _ in range(2):
+        found = seal.definitions(bundle.study())
+        assert {each.name for each in found} == {"STEP", "Count", "Counted", "units", "run"}
+        assert not any(each.edited for each in found)
+        subprocess.run(["git", "init", "-q", str(bundle.source.parent)], check=True)
 
 
 # ----------------------------------------------------------------------------- the command line
@@ -231,7 +243,7 @@ def test_seal_lists_the_code_of_a_study():
 @pytest.mark.numerical
 def test_verify_rows_makes_bundled_rows_again(tmp_path):
     """The rows of this study were made on another machine."""
-    name = "query_complexity.paper.json"
+    name = "query_complexity.paper.json.xz"
     here = evidence.folder()
     assert here is not None
     (tmp_path / name).write_bytes((here / name).read_bytes())

@@ -148,7 +148,7 @@ def test_a_file_of_evidence_is_laid_over_one_plan(counts):
         own = len(Plan.of(study, found.scale).units)
         counts.clear()
         layout = evidence.laid_out(found, study)
-        labelled = path.name != evidence.file_name(found.study, found.scale)
+        labelled = evidence.called(path) != evidence.file_name(found.study, found.scale)
         assert counts["plannings"] == 1 + labelled, path.name
         units = own + len(layout.units) if labelled else own
         revisions = {unit.revision for unit in found.units} | {study.revision}

@@ -8,7 +8,8 @@ import pytest
 import torch
 from sklearn.manifold import TSNE
 
-from triptych.core.decoders import PAD, RecomputingDecoder
+from triptych.core.decoders import PAD
+from triptych.core.protocols import Question
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.inference.guided import backtracking
@@ -20,7 +21,6 @@ from triptych.models.layers import Shape
 from triptych.models.transformer import Transformer
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.parse import DyckError
-from triptych.structures.uniform import Uniform
 from triptych.studies.api.study import Scale
 from triptych.studies.generation.dyck_backtracking.study import STUDY
 from triptych.studies.generation.shared.completions import (
@@ -328,17 +328,18 @@ def test_a_correct_string_is_the_partner_of_one_mistake():
 
 def test_exact_leaves_by_hand():
     class Half:
-        def decoder_log_value(self, decoder, rows):
-            return torch.full((len(rows),), 0.5, dtype=torch.float64).log()
+        def log_values(self, asked):
+            return torch.full((len(asked.row),), 0.5, dtype=torch.float64).log()
 
     class NoOnes:
         def log_value(self, prefix):
             return torch.where((prefix == 1).any(-1), -torch.inf, 0.0).double()
 
-    decoder = RecomputingDecoder(Uniform(3, 3), 4)
-    decoder.extend(torch.tensor([[0, PAD], [0, 0], [0, 1], [2, PAD]]))
+    tokens, every = torch.tensor([[0, PAD], [0, 0], [0, 1], [2, PAD]]), torch.arange(4)
+    lengths = (tokens != PAD).sum(1)
+    asked = Question(tokens, lengths, torch.zeros_like(lengths), every < 0, every)
     values = ExactLeaves(Half(), NoOnes(), length=2, end_token=2)
-    found = values.decoder_log_value(decoder, torch.arange(4)).exp()
+    found = values.log_values(asked).exp()
     assert found.tolist() == pytest.approx([0.5, 1.0, 0.0, 1.0])  # the last row has ended
 
 

@@ -1123,9 +1123,8 @@ def test_the_controls_reuse_the_networks_of_the_trials():
 
 
 def kept_trials(name):
-    folder, study = evidence.folder(), head_vs_prompt.STUDY
-    assert folder is not None
-    layout = evidence.laid_out(evidence.load(folder / name), study)
+    study = head_vs_prompt.STUDY
+    layout = evidence.laid_out(evidence.load(evidence.named(name)), study)
     return [study.row_from_json(row) for unit in layout.units for row in unit.rows]
 
 

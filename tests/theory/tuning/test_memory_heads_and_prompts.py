@@ -9,6 +9,7 @@ import pytest
 import torch
 from tests.support.grids import pairs
 
+from triptych.core.errors import UserError
 from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
@@ -17,7 +18,7 @@ from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.studies.api.study import Rows
 from triptych.studies.tuning.exact_memory import judge as judges
 from triptych.studies.tuning.exact_memory import study as exact_memory
-from triptych.theory.tuning import memory_heads, memory_prompts
+from triptych.theory.tuning import heads, memory_heads, memory_prompts
 
 pytestmark = pytest.mark.numerical
 
@@ -565,3 +566,16 @@ def test_of_errors_the_largest_counts_and_counts_add_up():
     assert total == tuple(2 * number for number in range(13))
     nan = small._replace(value_error=math.nan)
     assert math.isnan(exact_memory._combined([(nan, counts), (large, counts)])[0].value_error)
+
+
+@pytest.mark.parametrize("device", ["mps", "meta", "cpu:3", ""])
+def test_random_cases_are_where_we_compute(device):
+    def case(device):
+        return memory_prompts.random_case(
+            2, 2, contents=1, prompted=False, sparse_memory=False, seed=0, device=device
+        )
+
+    for make in (lambda device: heads.twin_states(0, device=device), case):
+        make("cpu")
+        with pytest.raises(UserError, match="device"):
+            make(device)

@@ -45,7 +45,7 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.distinct import distinct_rows
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
@@ -111,7 +111,7 @@ class Info(NamedTuple):
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     n: Count,
@@ -418,7 +418,9 @@ def law(
 
     def extend(x: Text, weight: float) -> list[tuple[Text, float, float]]:
         """What a particle can become: itself, its log-weight, and the probability."""
-        values = [value_of(verifier, (*x, token)) for token in range(lm.vocab_size)]
+        values = [
+            value_of(verifier, (*x, token), over=token in ends) for token in range(lm.vocab_size)
+        ]
         before = value_of(verifier, x) if x else 0.0
         step = proposals(
             probs_after(lm, x),

@@ -6,7 +6,7 @@ With a transform this is nucleus, top-k or temperature sampling, and with `argma
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, Verifier
+from triptych.core.protocols import Decoder, Rng, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
@@ -21,7 +21,7 @@ from triptych.inference.guided.transforms import Transform, nucleus
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier | None = None,
+    verifier: VerifierLike | None = None,
     *,
     length: Lengths,
     end_token: EndTokens | None = None,

@@ -21,7 +21,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
@@ -53,7 +53,7 @@ class Info(NamedTuple):
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     quota: Count,

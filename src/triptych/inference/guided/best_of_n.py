@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
@@ -47,7 +47,7 @@ class Info(NamedTuple):
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     n: Count,

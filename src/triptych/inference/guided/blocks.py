@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder, is_end
-from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
@@ -51,7 +51,7 @@ class Info(NamedTuple):
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     block: Count,

@@ -6,15 +6,14 @@ An algorithm is a function
 
 over a batch of rows that may stand at different lengths. The decoder holds the prompts and is used
 up: another generation refuses it. A row is finished when it has `length` tokens, has drawn an end
-token, or is over by the word of the decoder (`EndsRows`) or of the verifier (`EndsTexts`). A prompt
+token, or is over by the word of the decoder (`EndsRows`) or of the verifier (`Ends`). A prompt
 is never finished by the tokens that it holds. A `Generation` asks the decoder and the
 verifier, refuses answers that are no laws and no values, counts what was asked, stops rows that are
 over their budget, and keeps a trace when told to.
 """
 
-import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, overload
 
 import torch
@@ -25,12 +24,16 @@ from triptych.core.decoders import is_end
 from triptych.core.protocols import (
     CountsPasses,
     Decoder,
-    DecoderValue,
+    Ends,
     EndsRows,
-    EndsTexts,
-    FinishedValue,
-    Value,
+    OfModel,
+    Question,
+    ReadsOver,
+    ReadsStates,
+    RowRng,
+    UsedOnce,
     Verifier,
+    VerifierLike,
 )
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
@@ -40,7 +43,8 @@ from triptych.core.validation import (
     as_flag,
     check_callable,
 )
-from triptych.inference.answers import HIGHEST_VALUE, check_laws, no_values
+from triptych.inference.answers import HIGHEST_VALUE, check_laws
+from triptych.inference.guided.asking import NoAnswer, answered, as_verifier, name_of_verifier
 from triptych.inference.guided.costs import Budget as Budget
 from triptych.inference.guided.costs import Costs as Costs
 from triptych.inference.guided.options import Lengths, as_lengths, check_parts
@@ -71,7 +75,7 @@ class Generation:
     def __init__(
         self,
         decoder: Decoder,
-        verifier: Verifier | None,
+        verifier: VerifierLike | None,
         rng: RngLike,
         length: Lengths,
         end_token: EndTokens | None = None,
@@ -81,10 +85,10 @@ class Generation:
         smallest: float | None = None,
         budget: Budget | None = None,
     ) -> None:
-        check_parts(decoder, verifier, budget)
+        check_parts(decoder, budget)
         if transform is not None:
             check_callable("transform", transform, "transform(log_probs)")
-        self.decoder, self.verifier = decoder, verifier
+        self.decoder, self.verifier = decoder, as_verifier(verifier)
         self.rng = as_rng(rng, decoder.lengths.device)
         self.transform, self.probability = transform, probability
         self.smallest, self.budget = smallest, budget
@@ -124,21 +128,13 @@ class Generation:
         begun = lengths > self.start
         if self.end_token is not None:
             full |= begun & is_end(self._last(), self.end_token)
-        if isinstance(verifier := self.verifier, EndsTexts) and verifier.ends_texts:
+        if isinstance(self.verifier, Ends):
             rows = torch.nonzero(begun & ~full)[:, 0]
-            full[rows] = self._over(verifier, rows)
+            if len(rows):  # that nothing else has ended; no question is counted
+                began = time.perf_counter()
+                full[rows] = self.verifier.over(self._question(rows))
+                self.costs.verifier_seconds += time.perf_counter() - began
         return full
-
-    def _over(self, verifier: EndsTexts, rows: Int[Tensor, " rows"]) -> Bool[Tensor, " rows"]:
-        """What the verifier says of rows that nothing else has ended; no question is counted."""
-        began = time.perf_counter()
-        tokens, lengths = self.decoder.tokens[rows], self.decoder.lengths[rows]
-        over = torch.zeros_like(rows, dtype=torch.bool)
-        for length in lengths.unique().tolist():
-            same = torch.nonzero(lengths == length)[:, 0]
-            over[same] = verifier.over(tokens[same, :length])
-        self.costs.verifier_seconds += time.perf_counter() - began
-        return over
 
     def stopped(self) -> Bool[Tensor, " batch"]:
         """Rows that do not go on, for a reason."""
@@ -197,19 +193,18 @@ class Generation:
         made = self._passes(self.decoder) - passes if self._counts_passes else 1
         self.costs.forward_passes += made
         self.costs.generator_seconds += time.perf_counter() - began
-        model = getattr(self.decoder, "lm", self.decoder)
+        model = self.decoder.lm if isinstance(self.decoder, OfModel) else self.decoder
         self._check_laws(log_probs, rows, type(model).__name__)
         return log_probs
 
     def _use_up(self) -> None:
         """From the first question or token on, no other generation may take this decoder."""
-        if not getattr(self.decoder, "used", False):
-            with contextlib.suppress(AttributeError):  # a decoder that takes no attributes
-                setattr(self.decoder, "used", True)  # noqa: B010, not all decoders declare it
+        if isinstance(self.decoder, UsedOnce):
+            self.decoder.used = True
 
-    def _passes(self, decoder: Decoder) -> int:
-        """Forward passes of a decoder so far, 0 where it does not count them."""
-        return getattr(decoder, "passes", 0) if self._counts_passes else 0
+    def _passes(self, of: Decoder | Verifier | None) -> int:
+        """Forward passes of a decoder or a verifier so far, 0 where it does not count them."""
+        return of.passes if isinstance(of, CountsPasses) else 0
 
     def transformed(
         self, log_probs: Float[Tensor, "rows vocab"], rows: Int[Tensor, " rows"]
@@ -238,8 +233,7 @@ class Generation:
         self, log_probs: Float[Tensor, "rows outcomes"], rows: Int[Tensor, " rows"]
     ) -> Int[Tensor, " rows"]:
         """A draw for each row through the door; with a stream per row, from that row's own."""
-        of = getattr(self.rng, "of", None)
-        rng = self.rng if of is None else of(self.owner[rows])
+        rng = self.rng.of(self.owner[rows]) if isinstance(self.rng, RowRng) else self.rng
         return rng.categorical(log_probs)
 
     def draw(self, rows: Int[Tensor, " rows"]) -> None:
@@ -276,7 +270,9 @@ class Generation:
         """log V of each row's prefix; all accepted without a verifier."""
         if len(rows) == 0:
             return torch.zeros(0, dtype=torch.float64, device=rows.device)
-        values = self._ask(self.decoder, rows, self.owner[rows])
+        if self.verifier is None:
+            return torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        values = self._answers(self._question(rows))
         self.hear(rows, values)
         return values
 
@@ -289,11 +285,9 @@ class Generation:
 
     def finished_log_values(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"] | None:
         """log V of rows as texts that are over; None where the verifier makes no difference."""
-        verifier = self.verifier
-        if not isinstance(verifier, FinishedValue):
+        if not isinstance(self.verifier, ReadsOver) or not self.verifier.reads_over:
             return None
-        tokens, lengths = self.decoder.tokens[rows], self.decoder.lengths[rows]
-        return self._ask_tokens(tokens, lengths, self.owner[rows], verifier.finished_log_value)
+        return self._answers(self._question(rows, over=torch.ones_like(rows, dtype=torch.bool)))
 
     def hear(self, rows: Int[Tensor, " rows"], log_values: Float[Tensor, " rows"]) -> None:
         """Remember what the verifier said of rows as they stand; `result` tells who is accepted."""
@@ -308,106 +302,68 @@ class Generation:
         self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]
     ) -> Float[Tensor, " pairs"]:
         """log V of each row's prefix with one more token, which is not put there."""
-        if len(rows) == 0:
-            return torch.zeros(0, dtype=torch.float64, device=rows.device)
-        if isinstance(self.verifier, DecoderValue):  # a copy of the cache for every child
+        if len(rows) == 0 or self.verifier is None:
+            return torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        if isinstance(self.verifier, ReadsStates):  # a copy of the cache for every child
             parts = zip(rows.split(CHILDREN), tokens.split(CHILDREN), strict=True)
-            return torch.cat([self._ask_children(*part) for part in parts])
+            return torch.cat([self._answers(self._below(*part)) for part in parts])
         lengths = self.decoder.lengths[rows]
         table = torch.nn.functional.pad(self.decoder.tokens[rows], (0, 1), value=-1)
         table = table.scatter(1, lengths[:, None], tokens[:, None])
-        return self._ask_tokens(table, lengths + 1, self.owner[rows])
+        over = is_end(tokens, self.end_token)
+        return self._answers(Question(table, lengths + 1, self.start[rows], over, self.owner[rows]))
 
-    def _ask_children(
-        self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]
-    ) -> Float[Tensor, " pairs"]:
+    def _below(self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]) -> Question:
+        """A question about children that stand in a decoder of their own."""
         below = self.decoder.fork(rows)
         below.append(tokens)
-        return self._ask(below, torch.arange(len(rows), device=rows.device), self.owner[rows])
+        over, every = is_end(tokens, self.end_token), torch.arange(len(rows), device=rows.device)
+        starts, owner = self.start[rows], self.owner[rows]
+        return Question(below.tokens, below.lengths, starts, over, owner, below, every)
 
-    def _ask(
-        self, decoder: Decoder, rows: Int[Tensor, " rows"], owner: Int[Tensor, " rows"]
-    ) -> Float[Tensor, " rows"]:
-        if isinstance(self.verifier, DecoderValue):
-            verifier = self.verifier
-            passes = self._passes(decoder)
-            values = self._checked(
-                lambda: verifier.decoder_log_value(decoder, rows),
-                lambda: decoder.tokens[rows],
-                decoder.lengths[rows],
-                owner,
-            )
-            self.costs.forward_passes += self._passes(decoder) - passes  # to read states
-            return values
-        return self._ask_tokens(decoder.tokens[rows], decoder.lengths[rows], owner)
+    def _question(
+        self, rows: Int[Tensor, " rows"], *, over: Bool[Tensor, " rows"] | None = None
+    ) -> Question:
+        """A question about rows as they stand; a row is over that has drawn an end token."""
+        decoder, starts = self.decoder, self.start[rows]
+        lengths = decoder.lengths[rows]
+        if over is None:
+            over = (lengths > starts) & is_end(self._last()[rows], self.end_token)
+        owner = self.owner[rows]
+        return Question(decoder.tokens[rows], lengths, starts, over, owner, decoder, rows)
 
-    def _ask_tokens(
-        self,
-        tokens: Int[Tensor, "rows t"],
-        lengths: Int[Tensor, " rows"],
-        owner: Int[Tensor, " rows"],
-        question: Callable[[Tensor], Any] | None = None,
-    ) -> Float[Tensor, " rows"]:
-        """Rows of one length share a question; it is for log V of a prefix, if none is given."""
-        answers = torch.zeros(len(lengths), dtype=torch.float64, device=lengths.device)
-        verifier = self.verifier
-        if verifier is None:
-            return answers
-        if question is None:
-            assert isinstance(verifier, Value)
-            question = verifier.log_value
-        for length in lengths.unique().tolist():
-            same = torch.nonzero(lengths == length)[:, 0]
-            prefix = tokens[same, :length]
-            answers[same] = self._checked(
-                lambda prefix=prefix: question(prefix),
-                lambda prefix=prefix: prefix,
-                lengths[same],
-                owner[same],
-            )
-        return answers
-
-    def _checked(
-        self,
-        ask: Callable[[], Any],
-        shown: Callable[[], Tensor],
-        lengths: Int[Tensor, " rows"],
-        owner: Int[Tensor, " rows"],
-    ) -> Float[Tensor, " rows"]:
+    def _answers(self, asked: Question) -> Float[Tensor, " rows"]:
         """The verifier's answers, counted, and refused where they are none."""
+        verifier, owner = self.verifier, asked.row
+        assert verifier is not None
         self.costs.verifier_calls.index_add_(0, owner, torch.ones_like(owner))
-        self.costs.verifier_passes += 1
+        own, states = self._passes(verifier), self._passes(asked.decoder)
         began = time.perf_counter()
-        name = type(self.verifier).__name__
+        every = torch.arange(len(owner), device=owner.device)
         try:
-            values = ask()
-        except Exception as error:
-            raise self._failure(
-                f"{name} raised {type(error).__name__}: {error}", shown(), lengths, owner
-            ) from error
+            values = answered(verifier, lambda: verifier.log_values(asked), every).double()
+        except NoAnswer as error:
+            cause = error.__cause__ or error
+            raise self._failure(str(error), asked.some(error.places)) from cause
         finally:
             self.costs.verifier_seconds += time.perf_counter() - began
-        if given := no_values(values, owner):
-            raise self._failure(
-                f"{name} must answer one number a prefix, {len(owner)} here; it gave {given}",
-                *(shown(), lengths, owner),
-            )
-        values = values.double()
+            made = self._passes(verifier) - own if isinstance(verifier, CountsPasses) else 1
+            self.costs.verifier_passes += made
+            self.costs.forward_passes += self._passes(asked.decoder) - states  # to read states
         highest = _ROOM if self.probability else HIGHEST_VALUE
         if (bad := values.isnan() | (values > highest)).any():
             row = int(bad.nonzero()[0])
             range_ = "log-probabilities, at most 0" if self.probability else "finite or -inf"
+            name = name_of_verifier(verifier)
             raise self._failure(
                 f"{name} says log V = {values[row].item():g}; values must be {range_}",
-                *(shown()[row:], lengths[row:], owner[row:]),
+                asked.some(every[row:]),
             )
         return values
 
-    def _failure(
-        self, sentence: str, tokens: Tensor, lengths: Tensor, owner: Tensor
-    ) -> VerifierError:
-        prefix = tuple(tokens[0, : int(lengths[0])].tolist())
-        where = f"row {int(owner[0])}, prefix {list(prefix)}"
+    def _failure(self, sentence: str, asked: Question) -> VerifierError:
+        prefix = tuple(asked.tokens[0, : int(asked.lengths[0])].tolist())
+        where = f"row {int(asked.row[0])}, prefix {list(prefix)}"
         open_rows = torch.nonzero(~self.finished())[:, 0]
         self.stop(open_rows, Reason.VERIFIER)
         return VerifierError(f"{sentence} ({where})", prefix, self.result(), self.owner)

@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.display import counted
-from triptych.core.protocols import Decoder, DecoderValue, EndsTexts, Value, Verifier
+from triptych.core.protocols import Decoder, Ends, UsedOnce
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
@@ -93,7 +93,9 @@ def end_set(
 def check_choice(name: str, value: str, known: Sequence[str]) -> None:
     """`value` is one of the known words."""
     if not isinstance(value, str) or value not in known:
-        raise UserError(f"{name} is {value!r}; it must be one of {', '.join(map(repr, known))}")
+        raise UserError(
+            f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, known))}"
+        )
 
 
 def path_counter() -> Callable[[], None]:
@@ -112,14 +114,14 @@ def path_counter() -> Callable[[], None]:
 
 def check_full_length(verifier: object) -> None:
     """For laws of strings that all have their full length: the verifier ends none of them."""
-    if isinstance(verifier, EndsTexts) and verifier.ends_texts:
+    if isinstance(verifier, Ends):
         raise UserError(
             f"verifier is a {type(verifier).__name__} that ends texts early, and this law is of "
             "strings of full length; exact_law of a program that calls `sample` has the law"
         )
 
 
-def check_parts(decoder: Decoder, verifier: Verifier | None, budget: Budget | None) -> None:
+def check_parts(decoder: Decoder, budget: Budget | None) -> None:
     """What an algorithm is given can be asked what it will be asked."""
     if not hasattr(decoder, "next_log_probs"):
         raise UserError(
@@ -127,18 +129,13 @@ def check_parts(decoder: Decoder, verifier: Verifier | None, budget: Budget | No
             "RecomputingDecoder(model, batch) makes one of any model"
         )
     check_can("decoder", decoder, "append", "rollback", "fork")
-    if getattr(decoder, "used", False):
+    if isinstance(decoder, UsedOnce) and decoder.used:
         raise UserError(
             "this decoder was used by an earlier generation; make a new one with the prompts, or "
             "fork it before: decoder.fork(rows)"
         )
     if budget is not None and not isinstance(budget, Budget):
         raise UserError(f"budget is {shown(budget)}; it must be a Budget(tokens=...), or None")
-    if verifier is not None and not isinstance(verifier, Value | DecoderValue):
-        raise UserError(
-            f"a verifier has log_value(prefix) or decoder_log_value(decoder, rows); "
-            f"{type(verifier).__name__} has neither"
-        )
 
 
 def check_table(lm: Table) -> None:

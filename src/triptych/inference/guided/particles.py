@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
@@ -67,7 +67,7 @@ class Info(NamedTuple):
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     n: Count,
@@ -169,7 +169,9 @@ def law(
         """What a particle can become: itself, its log-weight, and the probability."""
         longer = [((*x, token), q) for token, q in enumerate(probs_after(lm, x)) if q > 0]
         before = value_of(verifier, x) if x else 0.0
-        return [(y, weight + value_of(verifier, y) - before, q) for y, q in longer]
+        return [
+            (y, weight + value_of(verifier, y, over=y[-1] in ends) - before, q) for y, q in longer
+        ]
 
     return cloud_law(extend, length, ends, n, ess, verifier)
 

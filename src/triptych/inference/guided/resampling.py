@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import EndsTexts, FinishedValue, Value
+from triptych.core.protocols import Ends, Question, Value
+from triptych.inference.answers import value_of
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import path_counter
 from triptych.inference.guided.result import Particles, Reason
@@ -170,17 +171,17 @@ def cloud_law(
 
     extend   what a particle (its text, its log-weight) can become in one step: the same two, and
              the probability. It is asked about particles that are alive and not finished.
-    verifier   of a `FinishedValue`, particles that are cut off count as finished texts; an
-               `EndsTexts` ends them early
+    verifier   of one that `ReadsOver`, particles that are cut off count as finished texts; one
+               that `Ends` texts ends them early
 
     The probabilities sum to that of not dying.
     """
     found: dict[Text, float] = {}
 
     def is_over(x: Text) -> bool:
-        if not x or not (isinstance(verifier, EndsTexts) and verifier.ends_texts):
+        if not x or not isinstance(verifier, Ends):
             return False
-        return bool(verifier.over(torch.tensor([x]))[0])
+        return bool(verifier.over(Question.about(torch.tensor([x])))[0])
 
     def is_open(x: Text, weight: float) -> bool:
         full = len(x) == length or (x and x[-1] in ends)
@@ -224,12 +225,10 @@ def _finished_weights(
 ) -> list[float]:
     """`_weigh_cut_off` of one row, particle by particle."""
     after = list(weights)
-    if isinstance(verifier, FinishedValue) and isinstance(verifier, Value):
+    if isinstance(verifier, Value):
         for k, x in enumerate(cloud):
             if cut[k] and weights[k] > -math.inf:
-                row = torch.tensor([x])
-                gain = verifier.finished_log_value(row) - verifier.log_value(row)
-                after[k] += float(gain[0])
+                after[k] += value_of(verifier, x, over=True) - value_of(verifier, x)
     return after if max(after) > -math.inf else list(weights)
 
 

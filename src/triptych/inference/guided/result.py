@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, Literal, NamedTuple, TypeVar
+from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
@@ -73,6 +73,28 @@ class Particles(NamedTuple):
     tokens: Int[Tensor, "batch n t"]
     lengths: Int[Tensor, "batch n"]
     log_weights: Float[Tensor, "batch n"]
+
+
+@runtime_checkable
+class Compared(Protocol):
+    """The `Info` of an algorithm that chose among whole strings."""
+
+    @property
+    def candidates(self) -> Candidates: ...
+
+
+@runtime_checkable
+class Weighed(Protocol):
+    """The `Info` of an algorithm that weighed particles.
+
+    log_normaliser   the logarithm of the mean weight of each row
+    """
+
+    @property
+    def particles(self) -> Particles: ...
+
+    @property
+    def log_normaliser(self) -> Float[Tensor, " batch"]: ...
 
 
 @dataclass(frozen=True, eq=False)

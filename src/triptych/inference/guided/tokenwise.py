@@ -15,7 +15,7 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.logspace import log1mexp, log_normalise
-from triptych.core.protocols import Decoder, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
@@ -45,7 +45,7 @@ is given up with probability (1 - a)^1000: 2e-9 for a = 0.02, 4e-5 for 0.01 and 
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     accept: Accept = "threshold",

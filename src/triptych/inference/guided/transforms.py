@@ -35,24 +35,29 @@ _RANKED = 512  # tokens that are sorted at first: a nucleus is rarely larger
 _ORDINARY = (1e-3, 1e30)  # where log p / T and T itself are far from the ends of float32
 
 
-def keeping_laws(apply: Transform) -> Transform:
+class KeepsLaws:
     """A transform that makes a law of every law: what it is given is checked, not its answer.
 
-    `of_laws` of it is `apply` itself, for laws that were checked before.
+    apply   the same without the check, for laws that were checked before
     """
-    check_callable("apply", apply, "apply(log_probs)")
 
-    @functools.wraps(apply)
-    def transform(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
-        return apply(_as_laws(log_probs))
+    def __init__(self, apply: Transform) -> None:
+        check_callable("apply", apply, "apply(log_probs)")
+        self.apply = apply
+        functools.update_wrapper(self, apply)
 
-    setattr(transform, "of_laws", apply)  # noqa: B010, functions have no such attribute declared
-    return transform
+    def __call__(self, log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
+        return self.apply(_as_laws(log_probs))
+
+
+def keeping_laws(apply: Transform) -> Transform:
+    """A transform that makes a law of every law."""
+    return KeepsLaws(apply)
 
 
 def of_laws(transform: Transform) -> Transform | None:
     """The same transform without checks, if it is known to make a law of every law."""
-    return getattr(transform, "of_laws", None)
+    return transform.apply if isinstance(transform, KeepsLaws) else None
 
 
 def temperature(degree: Number) -> Transform:

@@ -29,7 +29,7 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.distinct import distinct_rows
 from triptych.core.enumeration import exact_transition_matrix
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, Verifier
+from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
@@ -47,6 +47,7 @@ from triptych.core.validation import (
 )
 from triptych.inference.answers import check_laws, values_of
 from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.asking import as_verifier
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths, as_limit, check_choice, check_table
@@ -90,7 +91,7 @@ class Info(NamedTuple):
 
 def sample(
     decoder: Decoder,
-    verifier: Verifier,
+    verifier: VerifierLike,
     *,
     length: Lengths,
     steps: Count,
@@ -230,7 +231,7 @@ class _Walk:
     ) -> None:
         self.run, self.remember, self.candidates = run, remember, candidates
         self.judge = copy.copy(run)  # asks about full strings, on the same costs
-        self.judge.verifier = run.verifier if outcome is None else outcome
+        self.judge.verifier = run.verifier if outcome is None else as_verifier(outcome)
         self.root = run.every_row()
         if share:
             prompts = torch.nn.functional.pad(run.decoder.tokens, (0, 1))  # none may be empty

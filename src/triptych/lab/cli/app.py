@@ -12,6 +12,7 @@ from triptych.lab.cli.bench import bench
 from triptych.lab.cli.claims import claims
 from triptych.lab.cli.env import env
 from triptych.lab.cli.errors import DEBUG, Commands
+from triptych.lab.cli.evidence import evidence
 from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.fetch import fetch
 from triptych.lab.cli.figures import figures
@@ -73,6 +74,7 @@ app.command()(serve)
 app.command()(figures)
 app.command("export")(export_units)
 app.command("import")(import_units)
+app.command()(evidence)
 app.command()(seal)
 app.command("verify-rows")(verify_rows)
 app.command("list")(list_all)

@@ -22,8 +22,9 @@ def export_units(
 ) -> None:
     """Write finished units to files for other machines.
 
-    The files are STUDY.SCALE.json, and can be committed. A file that exists is added to. The same
-    unit with other rows is refused without --replace.
+    The files are STUDY.SCALE.json.xz, compressed JSON, and can be committed. A file that exists is
+    added to. The same unit with other rows is refused without --replace. `triptych evidence FILE`
+    prints the JSON.
 
     Example: triptych export exact_heads --scale paper --to evidence
     """
@@ -47,7 +48,7 @@ def import_units(
     A run there does only what is missing. The units count as your own run then. The same unit
     with other rows is refused without --replace.
 
-    Example: triptych import evidence/exact_heads.paper.json --out runs
+    Example: triptych import exact_heads.paper --out runs
     """
     from triptych.lab.results import evidence
 

@@ -100,7 +100,7 @@ def _bring_in(plan: "Sequence[PlannedStudy]", out: Path) -> None:
     from triptych.lab.results import evidence
     from triptych.studies.api.study import Scale
 
-    shipped = {path.name for path in evidence.files(evidence.folder())}
+    shipped = {evidence.called(path) for path in evidence.files(evidence.folder())}
     for each in plan:
         name = evidence.file_name(each.study.name, Scale.PAPER)
         if name in shipped:

@@ -23,8 +23,9 @@ def seal(
         list[str] | None, typer.Argument(help="Studies whose sealed code is listed too.")
     ] = None,
     against: Annotated[
-        str, typer.Option(help="Mark the code that differs from this commit.")
-    ] = "HEAD",
+        str | None,
+        typer.Option(help="Mark code that differs from this commit, by default the last."),
+    ] = None,
     evidence: Folder = None,
     json: Json = False,
 ) -> None:

@@ -1,7 +1,8 @@
 """Draws figures with matplotlib: one pair of axes after the other, in the colours of a theme.
 
     ours       solid line, filled markers      control    thin grey line, open markers
-    published  hollow diamonds                 truth      dashed, always the same colour
+    published  hollow diamonds                 truth      dashed, always the same colour; a
+                                                          second one has marks and other dashes
 
 Series of one kind differ in marker, dash and shade, so no reading depends on colour alone.
 Intervals are bands around lines and bars through marks. All sizes are in points.
@@ -13,6 +14,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -67,7 +69,7 @@ THEMES: dict[str, dict[str, str]] = {
 }
 
 # 8 markers and 5 dashes: 40 series of a kind before a pair comes again
-_MARKERS = {"ours": "os^vPX*h", "control": "os^vPX*h", "published": "Dd", "truth": " "}
+_MARKERS = {"ours": "os^vPX*h", "control": "os^vPX*h", "published": "Dd", "truth": " x+1"}
 _DASHES: tuple[Any, ...] = (
     "-",
     (0, (7, 1.5, 1.5, 1.5)),
@@ -75,6 +77,8 @@ _DASHES: tuple[Any, ...] = (
     (0, (11, 3)),
     (0, (7, 1.5, 1.5, 1.5, 1.5, 1.5)),
 )
+
+_TRUTH_DASHES: tuple[Any, ...] = ((0, (4.5, 2.5)), (0, (1, 1.8)), (0, (9, 2.5, 1.5, 2.5)))
 
 _RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -106,6 +110,44 @@ def look(**more: Any) -> Iterator[None]:
         yield
 
 
+def comparable(panels: Sequence[Panel | Heatmap]) -> list[Panel | Heatmap]:
+    """The panels; those that show the same series by the same measure have one range of y.
+
+    Not where a panel would use less than a third of it.
+    """
+    alike: dict[Any, list[int]] = {}
+    for place, panel in enumerate(panels):
+        if isinstance(panel, Panel):
+            names = tuple((series.label, series.kind) for series in panel.series)
+            alike.setdefault((panel.y_label, panel.y_log, names), []).append(place)
+    found = list(panels)
+    for (_, log, _), places in alike.items():
+        chosen = [panel for place in places if isinstance(panel := panels[place], Panel)]
+        ends = [_ends(_values(panel), log) for panel in chosen]
+        if len(ends) < 2 or None in ends:
+            continue
+        lows, highs = zip(*filter(None, ends), strict=True)
+        size = _size(min(lows), max(highs), log)
+        if all(3 * _size(low, high, log) >= size for low, high in zip(lows, highs, strict=True)):
+            for place, panel in zip(places, chosen, strict=True):
+                found[place] = replace(panel, y_range=(min(lows), max(highs)))
+    return found
+
+
+def _values(panel: Panel) -> list[float]:
+    return [v for each in panel.series for v in (*each.y, *each.low, *each.high)]
+
+
+def _ends(values: Sequence[float], log: bool) -> tuple[float, float] | None:
+    """The smallest and the largest value that can be shown."""
+    shown = [v for v in values if math.isfinite(v) and not outside(v, log)]
+    return (min(shown), max(shown)) if shown else None
+
+
+def _size(low: float, high: float, log: bool) -> float:
+    return math.log(high / low) if log else high - low
+
+
 def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
     """One panel on a canvas of its own size."""
     drawing = Drawing(Canvas(dpi=72), colours)
@@ -120,7 +162,8 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
         raise UserError(f"there is no theme {theme!r}: choose from {', '.join(THEMES)}")
     colours = THEMES[theme]
     with look():
-        sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in figure.panels]
+        panels = comparable(figure.panels)
+        sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in panels]
         columns = 2 if len(sizes) in (2, 4) else max(1, min(3, len(sizes)))
         rows = [sizes[i : i + columns] for i in range(0, len(sizes), columns)]
         width = WIDTH * columns + 16 * (columns - 1)
@@ -139,7 +182,7 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
             ha="left",
             va="top",
         )
-        for i, panel in enumerate(figure.panels):
+        for i, panel in enumerate(panels):
             row, column = divmod(i, columns)
             down = top + sum(max(sizes) + 8 for sizes in rows[:row])
             corner = (12 + column * (WIDTH + 16), down)
@@ -175,7 +218,7 @@ def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
         _nothing(drawing, axes)
         _place(drawing, axes, panel.title, panel.y_label)
         return
-    low, high = _limits([v for s in panel.series for v in (*s.y, *s.low, *s.high)], panel.y_log)
+    low, high = _limits([*_values(panel), *panel.y_range], panel.y_log)
     _scale(axes, panel, low, high)
     seen: dict[str, int] = {}
     marks = _side_by_side(panel.series)
@@ -249,7 +292,8 @@ def series_look(series: Series, index: int, colours: Mapping[str, str]) -> dict[
         look |= {"markerfacecolor": colours["paper"], "markersize": 7, "markeredgewidth": 1.5}
         look |= {"linewidth": 0.9, "zorder": 5}
     if kind == "truth":
-        look |= {"linestyle": (0, (4.5, 2.5)) if series.line else "none", "zorder": 4}
+        dashes = _TRUTH_DASHES[index % len(_TRUTH_DASHES)]
+        look |= {"linestyle": dashes if series.line else "none", "zorder": 4}
         if not series.line:
             look |= {"marker": "_", "markersize": 22, "markeredgewidth": 2, "zorder": 2}
     return look
@@ -262,10 +306,10 @@ def outside(value: float, log: bool) -> bool:
 
 def _limits(values: Sequence[float], log: bool) -> tuple[float, float]:
     """Limits that contain every value that can be shown, with some air."""
-    shown = [v for v in values if math.isfinite(v) and not outside(v, log)]
-    if not shown:
+    ends = _ends(values, log)
+    if ends is None:
         return (0.1, 10.0) if log else (0.0, 1.0)
-    low, high = min(shown), max(shown)
+    low, high = ends
     if log:
         air = max((high / low) ** 0.07, 1.15)
         return low / air, high * air

@@ -1,9 +1,10 @@
-"""Shipped evidence: rows, nearly all of the largest runs, as readable files beside the code.
+"""Bundled evidence: rows, nearly all of the largest runs, as files of JSON next to the code.
 
-`evidence/STUDY.SCALE.json` holds finished units of one study at one scale. `export` writes them
-from a run folder, `bring_in` puts them into one, so that a run goes on from them. Units of other
-settings that are worth a verdict of their own lie in `STUDY.LABEL.SCALE.json`: a file that holds no
-unit of the study's plan is judged under its own settings.
+`evidence/STUDY.SCALE.json.xz` holds finished units of one study at one scale, as compressed JSON.
+A plain `STUDY.SCALE.json` is read too. `export` writes the units of a run folder. `bring_in` puts
+them into one, so that a run continues from them. Units of other settings that are worth a verdict
+of their own lie in `STUDY.LABEL.SCALE.json.xz`: a file that holds no unit of the study's plan, or
+the whole plan and more, is judged under its own settings.
 
     format, study, scale
     settings    of the run that was exported last
@@ -13,6 +14,7 @@ unit of the study's plan is judged under its own settings.
 Units are ordered by parameters and seed, and everything inside a unit is as the study gave it, a
 line for each row: the same units are the same bytes, and a new unit is a few new lines. Numbers are
 as in the store: bit for bit, with NaN, Infinity and -Infinity where JSON has no form for them.
+`triptych evidence NAME` prints the JSON of a file.
 """
 
 import json
@@ -24,7 +26,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from triptych.core.errors import UserError
-from triptych.core.files import lock_folder, write_text
+from triptych.core.files import lock_folder
+from triptych.lab.results.packed import (
+    ENDING,
+    NotUnpacked,
+    beginning,
+    called,
+    read,
+    write,
+)
 from triptych.lab.running.checksums import read_code
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.fingerprint import Code, code_of, same_code
@@ -94,37 +104,47 @@ def folder(package: Path | None = None) -> Path | None:
 def files(where: Path | None) -> list[Path]:
     """The files of study evidence in a folder; other files there are not ours to read.
 
-    By study, and the file of its own plan before those with a label.
+    By study, and the file of its own plan before those with a label. One that is there both
+    compressed and plain is an error: which of them would count?
     """
+    found = _files(where)
+    names = [called(path) for path in found]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise EvidenceError(
+            f"{where} has {twice} and {twice}{ENDING}: `triptych evidence --pack {where}` makes "
+            "one file of them"
+        )
+    return found
+
+
+def _files(where: Path | None) -> list[Path]:
     endings = tuple(f".{scale.value}.json" for scale in Scale)
-    found = [path for path in where.iterdir() if path.name.endswith(endings)] if where else []
-    return sorted(found, key=lambda path: (path.name.split(".")[0], path.name.count("."), path))
+    found = [path for path in where.iterdir() if called(path).endswith(endings)] if where else []
+    return sorted(found, key=lambda path: (path.name.split(".")[0], called(path).count("."), path))
 
 
 def file_name(study: str, scale: Scale) -> str:
-    """As exact_heads.paper.json."""
+    """What the file of a study is called: exact_heads.paper.json, compressed or not."""
     return f"{study.replace('/', '.')}.{scale.value}.json"
 
 
 def named(name: str) -> Path:
     """A file, or one that came with Triptych by its name: exact_heads.paper."""
-    path = Path(name)
-    if path.is_file():
-        return path
-    known = {kept.name.removesuffix(".json"): kept for kept in files(folder())}
-    if name.removesuffix(".json") in known:
-        return known[name.removesuffix(".json")]
+    for path in (Path(name), Path(f"{name}{ENDING}")):
+        if path.is_file():
+            return path
+    known = {called(kept).removesuffix(".json"): kept for kept in files(folder())}
+    wanted = name.removesuffix(ENDING).removesuffix(".json")
+    if wanted in known:
+        return known[wanted]
     ours = f"with Triptych came {', '.join(known)}" if known else "no rows came with Triptych"
     raise EvidenceError(f"there is no file {name} ({ours})")
 
 
 def study_in(path: Path) -> str:
     """The study whose rows a file says it has, from its first lines; "" where they do not say."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(500).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    head = beginning(path, 500).decode("utf-8", "replace")
     found = re.search(r'^\s*"study": "([^"\\]*)"', head, re.MULTILINE)
     return found.group(1) if found else ""
 
@@ -141,17 +161,17 @@ def text(evidence: Evidence) -> str:
 def load(path: Path) -> Evidence:
     """Read and check a file; what is wrong with it is a sentence."""
     try:
-        content = json.loads(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise EvidenceError(f"{path.name} cannot be read ({error})") from error
+        content = json.loads(read(path))
+    except NotUnpacked as error:
+        raise EvidenceError(str(error)) from error
     except json.JSONDecodeError as error:
         raise _damaged(path, f"it is not JSON: {error}") from error
     given = content.get("format", FORMAT) if isinstance(content, dict) else FORMAT
     if given != FORMAT:
         newer = isinstance(given, int) and given > FORMAT
-        remedy = "upgrade Triptych" if newer else "its rows have no types; export them anew"
+        remedy = "upgrade Triptych" if newer else "its rows have no types; export them again"
         raise EvidenceError(
-            f"{path.name} has format {given!r}, and this Triptych knows {FORMAT}: {remedy}"
+            f"{called(path)} has format {given!r}, and this Triptych knows {FORMAT}: {remedy}"
         )
     _check(path, content, _FILE_FIELDS, "the file")
     if content["scale"] not in {scale.value for scale in Scale}:
@@ -185,7 +205,8 @@ def export(
     """Add what is done in a run folder to the files in `to`; a sentence for each file.
 
     Units that are there already stay, also those that this folder does not have. All files are
-    checked before the first is written. No study means every one that has finished units.
+    checked before the first is written, compressed; a plain file of the same name goes. No study
+    means every one that has finished units.
     """
     with lock_folder(to):
         return _export(out, studies, scale, to, replace)
@@ -202,16 +223,17 @@ def _export(out: Path, studies: Sequence[str], scale: Scale, to: Path, replace: 
         there = f" (there are some of {', '.join(have)})" if have else ""
         raise EvidenceError(f"{out} has no finished units {what}with --scale {scale.value}{there}")
     contents: dict[Path, str] = {}
-    told, known = [], find_studies()
+    told, known, there = [], find_studies(), {called(path): path for path in files(to)}
     for name in studies or have:
-        path = to / file_name(name, scale)
+        path = to / f"{file_name(name, scale)}{ENDING}"
         today = code_of(known[name]) if name in known else None
         finished = [_plain(unit, today) for unit in done[name]]
         fresh = Evidence(name, scale, last_settings(units[name]), finished)
-        kept = load(path) if path.exists() else fresh._replace(units=[])
+        old = there.get(called(path))
+        kept = load(old) if old else fresh._replace(units=[])
         if (kept.study, kept.scale) != (name, scale):
             raise EvidenceError(f"{path} has rows of {kept.study} with --scale {kept.scale.value}")
-        contents[path] = text(_merged(kept, fresh, path.name, str(out), replace=replace))
+        contents[path] = text(_merged(kept, fresh, called(path), str(out), replace=replace))
         total = len({unit.key for unit in [*kept.units, *fresh.units]})
         waiting = len(units[name]) - len(done[name])
         told.append(
@@ -219,7 +241,31 @@ def _export(out: Path, studies: Sequence[str], scale: Scale, to: Path, replace: 
             + (f"; {waiting} of this run are not done yet" if waiting else "")
         )
     for path, content in contents.items():
-        write_text(path, content)
+        write(path, content)
+        path.with_name(called(path)).unlink(missing_ok=True)
+    return told
+
+
+def pack(where: Path) -> list[str]:
+    """Compress the plain files of evidence in a folder; a sentence for each.
+
+    One that is there in both forms has the units of both afterwards. The same unit with other rows
+    is refused.
+    """
+    if not where.is_dir():
+        raise EvidenceError(f"there is no folder {where}")
+    told = []
+    with lock_folder(where):
+        for path in [path for path in _files(where) if not path.name.endswith(ENDING)]:
+            after = path.with_name(f"{path.name}{ENDING}")
+            found = load(path)
+            if after.exists():
+                found = _merged(load(after), found, after.name, path.name, replace=False)
+            content = text(found)
+            write(after, content)
+            path.unlink()
+            sizes = f"{len(content.encode()):,} bytes are {after.stat().st_size:,}"
+            told.append(f"{after}: {len(found.units)} units; {sizes}")
     return told
 
 
@@ -240,7 +286,7 @@ def bring_in(
         found = load(path)
         before = gathered.get((found.study, found.scale), found._replace(units=[]))
         gathered[found.study, found.scale] = _merged(
-            before, found, "the files before it", path.name, replace=replace
+            before, found, "the files before it", called(path), replace=replace
         )
     known = find_studies() if studies is None else studies
     with Store.open(out) as store, lock_folder(out):
@@ -432,5 +478,5 @@ def _check(path: Path, value: Any, fields: Mapping[str, Any], where: str) -> Non
 
 def _damaged(path: Path, what: str) -> EvidenceError:
     return EvidenceError(
-        f"{path.name} is damaged ({what}): take it from the repository again, or export it anew"
+        f"{called(path)} is damaged ({what}): take it from the repository again, or export it again"
     )

@@ -19,6 +19,7 @@ from triptych.lab.results.changes import changes
 from triptych.lab.results.judging import judged_run, made_by, unit_records
 from triptych.lab.results.kept_runs import kept_or_judged
 from triptych.lab.results.ledger import Entry, load_ledger
+from triptych.lab.results.packed import called
 from triptych.lab.results.ranking import Finding, Judged, NotDrawn, StudyRun, judge_ledger
 from triptych.lab.running.discovery import Studies, find_studies
 from triptych.lab.running.selection import Chosen
@@ -217,10 +218,10 @@ def shipped_runs(
             if _has_all(store, path, run):
                 continue
         except UserError as error:
-            problems.append(f"The evidence in {path.name} is not shown: {error}.")
+            problems.append(f"The evidence in {called(path)} is not shown: {error}.")
         except Exception as error:  # whatever a study does with old settings
             what = f"{type(error).__name__}: {error}"
-            problems.append(f"The evidence in {path.name} is not shown: {what}.")
+            problems.append(f"The evidence in {called(path)} is not shown: {what}.")
         else:
             runs.append(run)
     return runs, problems
@@ -245,14 +246,14 @@ def _shipped_run(path: Path, studies: Mapping[str, AnyStudy], shown: bool) -> St
             to_json(layout.plan.settings),
             drawn=drawn,
             shipped=True,
-            file=path.name,
+            file=called(path),
             others=len(layout.others),
         )
 
     name = evidence.study_in(path)
     if not isinstance(studies, Studies) or name not in studies:
         return judge(True)
-    rows = ["bundled", path.name, name, sum_of(path)]
+    rows = ["bundled", called(path), name, sum_of(path)]
     return kept_or_judged(rows, studies.module(name), judge, shown=shown)
 
 

@@ -53,11 +53,9 @@ def unit_records(
 ) -> list[UnitRecord]:
     """What became of the units, in their order."""
     labels = short_labels([(unit.parameters, unit.seed) for unit in units])
-    old = made_before_an_edit(units, code) if code else []
-    edited = {unit.key for unit in old}
-    if study:
-        made = [unit for unit in units if unit.status == "done"]
-        edited |= {unit.key for unit in made if unit.revision != study.revision}
+    made = [unit for unit in units if unit.status == "done"]
+    earlier = {unit.key for unit in made if study and unit.revision != study.revision}
+    edited = {unit.key for unit in made_before_an_edit(units, code)} - earlier if code else set()
     return [
         UnitRecord(
             label,
@@ -68,6 +66,7 @@ def unit_records(
             evidence.device_name(unit),
             evidence.IMPORTED in unit.versions,
             unit.key in edited,
+            unit.key in earlier,
         )
         for label, unit in zip(labels, units, strict=True)
     ]

@@ -126,7 +126,7 @@ def finished_units(store: Store | None, studies: Iterable[str]) -> dict[str, set
         for name in studies
     }
     for path in evidence.files(evidence.folder()):
-        if path.name.endswith(f".{PAPER.value}.json"):
+        if evidence.called(path).endswith(f".{PAPER.value}.json"):
             shipped = evidence.load(path)
             if shipped.study in found:
                 found[shipped.study] |= {unit.key for unit in shipped.units}

@@ -11,7 +11,7 @@ import math
 import re
 from collections import Counter
 
-from triptych.lab.results.drawing import THEMES, draw_panel, look, outside
+from triptych.lab.results.drawing import THEMES, comparable, draw_panel, look, outside
 from triptych.lab.results.kept_drawings import Drawing, kept_or_drawn
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
@@ -46,7 +46,7 @@ def css_variables(theme: str) -> str:
 def to_svg(figure: Figure, *, prefix: str | None = None) -> str:
     """One SVG with the panels side by side; ids start with `prefix` (default: from the content)."""
     prefix = prefix or _digest(figure)
-    drawn = [_drawn(panel, f"{prefix}-{i}") for i, panel in enumerate(figure.panels)]
+    drawn = [_drawn(panel, f"{prefix}-{i}") for i, panel in enumerate(comparable(figure.panels))]
     left, bodies = 0.0, []
     for body, width, _ in drawn:
         bodies.append(f'<g transform="translate({left:.1f} 0)">{body}</g>')

@@ -52,8 +52,10 @@ class UnitRecord:
 
     imported
         Its rows were brought into this folder from a file.
-    old
-        Its rows were made before the study's code was edited, or by an earlier revision.
+    edited
+        Its rows were made before the study's code was edited.
+    earlier
+        Its rows were made by an earlier revision of the study, and are shown with that.
     """
 
     label: str
@@ -63,7 +65,8 @@ class UnitRecord:
     error: str | None
     device: str | None
     imported: bool = False
-    old: bool = False
+    edited: bool = False
+    earlier: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,8 @@ class Finding:
         scale and for a user's own claims.
     printed
         The second finding, about the source's text, where the first is about its program.
+    edited
+        How many units of today's revision were made before the study's code was edited.
     """
 
     study: str
@@ -108,6 +113,7 @@ class Finding:
     scope: str = ""
     differs: str = ""
     printed: Verdict | None = None
+    edited: int = 0
 
     @property
     def run_name(self) -> RunName:
@@ -309,6 +315,7 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
         made=run.made,
         changed=bool(run.changed),
         label=run.label,
+        edited=_edited(run),
     )
     if run.scale == "smoke":
         empty = replace(empty, status=CODE_RUNS)
@@ -343,9 +350,14 @@ def _notes(run: StudyRun) -> Iterable[str]:
         yield "changed settings: " + ", ".join(run.changed)
     if run.others:
         yield f"{run.others} more units of other settings are left out"
-    old = sum(unit.old for unit in run.units)
-    if old:
-        yield f"the study's code was edited since {old} of these units were made"
+    if edited := _edited(run):
+        yield f"the study's code was edited since {edited} of these units were made"
+    if earlier := sum(unit.earlier for unit in run.units):
+        yield f"{earlier} of these units are of an earlier revision of the study"
+
+
+def _edited(run: StudyRun) -> int:
+    return sum(unit.edited for unit in run.units)
 
 
 def total_seconds(run: StudyRun) -> float | None:

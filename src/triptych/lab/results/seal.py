@@ -77,7 +77,7 @@ def _sealed(path: Path, units: Sequence[StoredUnit], study: AnyStudy, scale: Sca
     today = code_of(study)
     broken = [unit for unit in under if unit.code and not same_study_code(unit.code, today)]
     return SealedFile(
-        path.name,
+        evidence.called(path),
         study.name,
         scale,
         len(under) - len(broken),
@@ -101,14 +101,15 @@ def definitions(study: AnyStudy, against: str | None = None) -> list[Definition]
     """What decides a study's rows, by file and line.
 
     against
-        A commit: definitions on whose lines the sources differ from it are marked as edited.
+        A commit: definitions on whose lines the sources differ from it are marked as edited. By
+        default the last one; where there is none, as in an installed package, nothing is marked.
     """
     root = PACKAGE.parents[1]
     found = []
     for own in study_shape(study).definitions:
         path = own.source.path
         file = path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
-        changed = _changed_lines(path, against) if against else set[int]()
+        changed = _changed_lines(path, against)
         for node in bindings(own.source).get(own.name, []):
             first, last = getattr(node, "lineno", 0), getattr(node, "end_lineno", 0)
             first = min([first, *(each.lineno for each in getattr(node, "decorator_list", []))])
@@ -117,14 +118,17 @@ def definitions(study: AnyStudy, against: str | None = None) -> list[Definition]
     return sorted(dict.fromkeys(found), key=lambda each: (each.file, each.first))
 
 
-def _changed_lines(path: Path, against: str) -> set[int]:
-    """The lines of a file that differ from a commit; none where git cannot say."""
-    command = ["git", "-C", str(path.parent), "diff", "--unified=0", against, "--", path.name]
+def _changed_lines(path: Path, against: str | None) -> set[int]:
+    """The lines of a file that differ from a commit, or from the last one if there is one."""
+    commit = "HEAD" if against is None else against
+    command = ["git", "-C", str(path.parent), "diff", "--unified=0", commit, "--", path.name]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
     except FileNotFoundError:
         return set()
     except subprocess.CalledProcessError as error:
+        if against is None:
+            return set()
         reason = (error.stderr.strip().splitlines() or ["no reason is known"])[0]
         raise UserError(f"git cannot compare with {against!r}: {reason}") from error
     lines: set[int] = set()

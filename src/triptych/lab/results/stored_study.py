@@ -105,7 +105,9 @@ def _bundled(study: AnyStudy) -> list[tuple[Scale, list[StoredUnit], str]]:
     for path in evidence.files(evidence.folder()):
         if path.name.startswith(f"{study.name}."):
             loaded = evidence.load(path)
-            found.append((loaded.scale, list(evidence.laid_out(loaded, study).units), path.name))
+            found.append(
+                (loaded.scale, list(evidence.laid_out(loaded, study).units), evidence.called(path))
+            )
     return found
 
 

@@ -56,7 +56,7 @@ def print_results(
 
 
 def print_summary(results: "Results", chosen: Sequence[Judged] | None = None) -> None:
-    """A screen: the counts, then a line for each claim that fails or is undecided.
+    """A screen: the counts, then a line for each claim that fails or is undecided, and old rows.
 
     chosen
         These claims, whatever their status; a line for each.
@@ -80,6 +80,11 @@ def print_summary(results: "Results", chosen: Sequence[Judged] | None = None) ->
             status = found[0].status
             option = f'--status "{status}"' if " " in status else f"--status {status}"
             console.print(f"  [dim]and {len(found) - most} more: triptych claims {option}[/dim]")
+    judged = results.judged if chosen is None else chosen
+    edited = sorted({each.study for line in judged for each in line.findings if each.edited})
+    if edited:
+        said = f"Edited since their rows were made: {', '.join(edited)} (triptych seal says what)."
+        console.print(f"\n[yellow]{escape(said)}[/yellow]", soft_wrap=True)
     console.print("\n[dim]triptych claims ID prints every check of a claim.[/dim]")
 
 

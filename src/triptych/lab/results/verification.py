@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from triptych.core.files import lock_folder, write_text
+from triptych.core.files import lock_folder
 from triptych.core.validation import UserError, as_count, as_number, as_seed
 from triptych.lab.results import evidence
 from triptych.lab.results.seal import under_seal
@@ -98,7 +98,7 @@ def verify(
     chosen = random.Random(as_seed(seed)).sample(units, min(sample, len(units)))
     chosen.sort(key=lambda unit: unit.seconds or 0.0)
     compared = list(_compared(path, kept, study, chosen, rounding, limit_s, workers, progress))
-    found = Verified(path.name, compared, skipped, 0)
+    found = Verified(evidence.called(path), compared, skipped, 0)
     if record and found.agrees:
         found = found._replace(recorded=_record(path, study, code_of(study)))
     return found
@@ -132,7 +132,7 @@ def _compared(
     names = short_labels([(unit.parameters, unit.seed) for unit in kept.units])
     labels = {unit.key: name for unit, name in zip(kept.units, names, strict=True)}
     by_key = {unit.key: unit for unit in chosen}
-    show.begin(f"{path.name}, again", len(chosen), 0, workers)
+    show.begin(f"{evidence.called(path)}, again", len(chosen), 0, workers)
     with TemporaryDirectory() as cache:
         items = [
             WorkItem(source, u.key, settings, kept.scale.value, u.seed, u.device or "cpu", cache)
@@ -202,9 +202,7 @@ def _record(path: Path, study: AnyStudy, today: Code) -> int:
                 count += not same_study_code(unit.code, today)
                 unit = unit._replace(code=unit.code._replace(shape=today.shape))
             units.append(unit)
-        content = evidence.text(kept._replace(units=units))
-        if content != path.read_text("utf-8"):
-            write_text(path, content)
+        evidence.write(path, evidence.text(kept._replace(units=units)))
     return count
 
 

@@ -42,6 +42,7 @@ class Panel:
     """One pair of axes.
 
     x_names: words at x = 0, 1, …, where these stand for things and not for numbers.
+    y_range: values of y that the axis shows in any case.
     """
 
     series: Sequence[Series]
@@ -51,6 +52,7 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     x_names: Sequence[str] = ()
+    y_range: Sequence[Number] = ()
 
     def __post_init__(self) -> None:
         places = range(len(self.x_names))

@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.validation import as_device
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.theory.conditions import Condition, Conditions
 
@@ -232,7 +233,7 @@ def twin_states(seed: int, *, device: torch.device | str = "cpu") -> tuple[HMM, 
     tokens 1 and 2 tell them apart. Input (1) makes H_0 = 0 certain, input (2) makes H_0 = 1
     certain; G_1 is the same for both, and μ = (1, -1, 0, 0, 0) labels them differently.
     """
-    draw = np.random.default_rng(seed)
+    draw, device = np.random.default_rng(seed), as_device(device)
     twins = np.zeros(4)
     twins[[0, 3]] = draw.dirichlet(np.ones(2))
     transition = np.zeros((5, 5))

@@ -39,7 +39,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.adaptation.attention import AttentionHead
-from triptych.core.validation import check_shape
+from triptych.core.validation import as_device, check_shape
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 from triptych.theory.conditions import Condition, Conditions
 from triptych.theory.tuning import memory_heads
@@ -214,7 +214,7 @@ def random_case(
     the prompt settles hidden states that were open, and a last token, impossible with the prompt.
     With `sparse_memory` some assignments (for one cell: a value, if three count) have mass 0.
     """
-    draw = np.random.default_rng(seed)
+    draw, device = np.random.default_rng(seed), as_device(device)
     every = values + prompted
     syntax, cell = contents + 2, int(draw.integers(cells))
     filler, marker = contents, contents + 1

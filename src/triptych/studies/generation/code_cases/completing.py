@@ -144,7 +144,9 @@ class Completions:
             assert config.depth is not None
             return self.verifiers.probe(config.level, config.layer, config.depth)
         if config.verifier == "random":
-            return RandomVerifier(self.bench.rng(f"random verifier, {list(self.repeats)}"))
+            return RandomVerifier(  # pyright: ignore[reportReturnType]  # asked about a decoder
+                self.bench.rng(f"random verifier, {list(self.repeats)}")
+            )
         if config.verifier == "none":
             return None
         rule = PromptedAppendTests(self.sizes.cases, distinct=config.verifier == "distinct rule")

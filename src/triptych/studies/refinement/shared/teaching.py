@@ -16,6 +16,7 @@ from triptych.core.files import lock_folder, write_json
 from triptych.core.validation import UserError, as_device, as_size
 from triptych.models.encoder_decoder import EncoderDecoder, PairShape
 from triptych.models.translators import (
+    SHAPE,
     VOCABULARY,
     WEIGHTS,
     SavedTranslator,
@@ -97,7 +98,9 @@ def _teach(
     goes_on = (training / STATE).is_file()
     if goes_on:
         vocabulary = _go_on(training, begun, vocabulary)
-    elif vocabulary is None:
+    else:
+        _refuse_what_is_there(out)
+    if vocabulary is None:
         vocabulary = Vocabulary.learn([*sources, *targets], lesson.vocabulary)
     shape = PairShape(
         vocabulary.size,
@@ -163,6 +166,16 @@ def _begun_with(
     pairs = hashlib.sha256(json.dumps([sources, targets]).encode()).hexdigest()
     weights = (teacher / WEIGHTS).read_bytes() if teacher is not None else b""
     return {**settings, "pairs": pairs, "teacher": hashlib.sha256(weights).hexdigest()}
+
+
+def _refuse_what_is_there(out: Path) -> None:
+    """A training that begins writes over no file of anybody."""
+    there = [name for name in (WEIGHTS, SHAPE, VOCABULARY) if (out / name).exists()]
+    if there:
+        raise UserError(
+            f"{out} has {' and '.join(there)}, and no training that made them: choose another "
+            "--out, or remove them"
+        )
 
 
 def _begin(training: Path, begun: dict[str, object], vocabulary: Vocabulary) -> None:
