@@ -539,6 +539,14 @@ def test_evidence_of_other_settings_alone_is_judged_under_its_own_plan(shown, tm
     assert (line.headline.done, line.headline.planned) == (4, 4)
 
 
+def test_evidence_of_the_plans_units_and_more_is_judged_under_its_own_plan(shown, tmp_path):
+    """As more seeds of the same settings: no unit of one run is left out."""
+    run_toy(tmp_path / "there", sizes="[2,5]")
+    export(tmp_path / "there", tmp_path / "kept")
+    line = shown()
+    assert (line.headline.done, line.headline.planned) == (12, 12)
+
+
 @pytest.mark.parametrize(
     ("commits", "sentence"),
     [

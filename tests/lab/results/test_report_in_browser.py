@@ -51,7 +51,7 @@ def test_the_search_finds_and_unfolds(report):
     assert '<details class="group" open' not in everything
     found = chromium("--dump-dom", f"file://{report}#search=pseudolikelihood")
     assert 1 <= len(shown(found)) <= 6
-    assert "li.lem-4.1.2" in shown(found)
+    assert "li.lem-4.1.1" in shown(found)
     assert re.search(r'<details class="group"[^>]*open', found)
     linked = chromium("--dump-dom", f"file://{report}#wei.fig-3-left")
     assert re.search(r'<details class="claim" id="wei.fig-3-left"[^>]*open', linked)

@@ -56,7 +56,7 @@ def test_order_with_all_masks_is_shown_and_not_judged():
     said = verdict("li.thm-4.1.1", changed("li.thm-4.1.1", Step, all_masks_kept=1.1))
     assert said.outcome is Status.HOLDS
     sentence = (
-        "largest such excess if every sequence is seen under all its masks, outside of the theorem"
+        "every sequence seen under all its masks, outside of the theorem: largest excess over 1"
     )
     assert shown(said)[sentence] == pytest.approx(0.1)
 

@@ -3,8 +3,8 @@
 `evidence/STUDY.SCALE.json.xz` holds finished units of one study at one scale, as compressed JSON.
 A plain `STUDY.SCALE.json` is read too. `export` writes the units of a run folder. `bring_in` puts
 them into one, so that a run continues from them. Units of other settings that are worth a verdict
-of their own lie in `STUDY.LABEL.SCALE.json.xz`: a file that holds no unit of the study's plan is
-judged under its own settings.
+of their own lie in `STUDY.LABEL.SCALE.json.xz`: a file that holds no unit of the study's plan, or
+the whole plan and more, is judged under its own settings.
 
     format, study, scale
     settings    of the run that was exported last
@@ -298,17 +298,22 @@ def bring_in(
 def laid_out(evidence: Evidence, study: AnyStudy) -> Layout:
     """The evidence over its study's plan; a study without that scale is a UserError.
 
+    The file's own plan counts instead where it has all units, the whole of the study's plan among
+    them: the study's seeds and more.
+
     Units that an earlier revision of the study made are laid over its plan too: they are old, and
     whoever shows them says so.
     """
     layout = _over(Plan.of(study, evidence.scale), evidence)
-    if len(layout.others) < len(evidence.units):
+    if not layout.others:
         return layout
+    fits = len(layout.others) < len(evidence.units)
+    whole = all(unit.status == "done" for unit in layout.units)
     with suppress(UserError, TypeError, ValueError, KeyError):  # a study that has changed
         own = layout.plan.settings
         theirs = from_json(type(own), to_json(own) | evidence.settings)
         second = _over(Plan.under(study, evidence.scale, theirs), evidence)
-        if len(second.others) < len(evidence.units):
+        if (whole and not second.others) or (not fits and len(second.others) < len(evidence.units)):
             return second
     return layout
 

@@ -131,7 +131,7 @@ def judge(rows: Rows[Attended]) -> Verdict:
             of=len(models),
         ),
         shown(
-            "such models that were made by hand, with two inputs and fractions", float(len(hand))
+            "models made by hand, with two inputs, on which no such head exists", float(len(hand))
         ),
         shown(
             "inputs on which the prompt makes further positions certain",

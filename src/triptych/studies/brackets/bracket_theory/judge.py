@@ -34,7 +34,10 @@ MANY = 1_000_000  # pairs
 RATE = 1e-3  # a rate at a million pairs is off by a few millionths
 
 DEPENDENT = "first layers whose encodings are independent at each depth but not together"
-CONFUSED = "those of them with two stacks that uniform attention cannot tell apart"
+CONFUSED = (
+    "first layers independent at each depth alone, with two stacks that uniform attention cannot "
+    "tell apart"
+)
 ONE_TYPE = "k = 1"
 
 

@@ -147,7 +147,8 @@ def judge_picture(rows: Rows[Row]) -> Verdict:
             over(lambda r: 100 * r.agreement),
         ),
         shown(
-            "such neighbours by distances between the states themselves, not in the plane, %",
+            "ten nearest neighbours of the same kind, by distances between the states "
+            "themselves, %",
             over(lambda r: 100 * r.agreement_of_states),
         ),
         shown(

@@ -58,7 +58,8 @@ def judge_information(rows: Rows[Row]) -> Verdict:
             below=SAME,
         ),
         *most_beside(
-            "largest such difference under masks that look at the sequence (Lemma 4.3.3)",
+            "Hessian against covariance, masks that look at the sequence (Lemma 4.3.3): largest "
+            "relative difference",
             [row.information_error for row in looking],
         ),
         *most_beside(
@@ -107,8 +108,8 @@ def judge_order(rows: Rows[Row]) -> Verdict:
             [1 - r.least_kept for r in steps],
         ),
         *most_beside(
-            "largest such excess if every sequence is seen under all its masks, outside of the "
-            "theorem",
+            "every sequence seen under all its masks, outside of the theorem: largest excess "
+            "over 1",
             [row.all_masks_kept - 1 for row in steps],
         ),
         *_left_out(every),

@@ -176,7 +176,7 @@ def judge_figure(rows: Rows[Row]) -> Verdict:
             of=len(strong),
         ),
         *_least(
-            "smallest J of the grid from which on that chance is below 1 %",
+            "smallest J from which on the chance that any of ten such runs arrives is below 1 %",
             [] if (first := never_from(list(table.values()), 0)) is None else [first],
         ),
         needs=[

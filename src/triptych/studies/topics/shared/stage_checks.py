@@ -23,8 +23,8 @@ def checks_of(
             SMALL,
         ),
         below(
-            "clearest setting: growth that W^K or W^Q, the larger, has made at that step, as a "
-            "share of all its growth",
+            "clearest setting: share of its growth that W^K or W^Q, the larger, has made when W^V "
+            "has made 80 %",
             mean_of_runs([each.early for each in found], fewest=fewest, confidence=confidence),
             EARLY,
         ),

@@ -244,7 +244,7 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
                 steps,
             ),
             shown(
-                "standard deviation of entries between topics at that step",
+                "squared loss + SGD: standard deviation of entries between topics at this step",
                 spreads,
                 published=spread,
             ),
