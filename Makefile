@@ -39,8 +39,8 @@ lint: $(VENV)/installed-test  ## ruff, lint and format
 types: $(VENV)/installed-test  ## pyright on src
 	$(BIN)/pyright
 
-bench: $(VENV)/installed-bench  ## speed against peers; updates the table in the README
-	$(BIN)/python -m benchmarks --readme
+bench: $(VENV)/installed-bench  ## speed against peers; updates the table of docs/benchmarks.md
+	$(BIN)/python -m benchmarks --page
 
 docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -1,7 +1,7 @@
-"""`python -m benchmarks [--only PART] [--readme]`: run, print a table, save results.json.
+"""`python -m benchmarks [--only PART] [--page]`: run, print a table, save results.json.
 
-With --only the rows of the other parts stay as they were saved. With --readme the table between the
-markers of README.md is replaced by the new one.
+With --only the rows of the other parts stay as they were saved. With --page the table between the
+markers of docs/benchmarks.md is replaced by the new one.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from triptych.core.files import write_json, write_text
 from triptych.lab.running.environment import environment
 
 HERE = Path(__file__).parent
-README = HERE.parent / "README.md"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
 MARKED = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTALL)
 
 
@@ -39,9 +39,9 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS, help="run this part alone")
-    parser.add_argument("--readme", action="store_true", help="update the table in README.md")
+    parser.add_argument("--page", action="store_true", help="update the table in docs/benchmarks.md")
     asked = parser.parse_args()
-    update = asked.readme
+    update = asked.page
     torch.set_num_threads(1)
     console = Console()
     kept = {}
@@ -61,8 +61,8 @@ def main() -> None:
     results = {"environment": environment(), "rows": rows}
     write_json(HERE / "results.json", results, indent=2)
     if update:
-        page = README.read_text()
-        write_text(README, MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], page))
+        page = PAGE.read_text()
+        write_text(PAGE, MARKED.sub(lambda m: m[1] + markdown(rows) + m[2], page))
 
 
 def _name(row: dict[str, Any]) -> tuple[str, str]:

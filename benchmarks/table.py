@@ -1,4 +1,4 @@
-"""Benchmark rows as text: the same words on the terminal and in the README."""
+"""Benchmark rows as text: the same words on the terminal and in docs/benchmarks.md."""
 
 from typing import Any
 

@@ -1,11 +1,10 @@
-"""The program: help, version, old names, errors."""
+"""The program: help, version, errors."""
 
 import json
 import subprocess
 import sys
 import time
 
-import pytest
 from tests.support.command_line import OWN_STUDY, run, run_own
 
 from triptych import __version__
@@ -61,39 +60,6 @@ def test_the_list_of_commands_has_whole_sentences():
     listed = run("--help").stdout.split("Commands:")[1].strip().splitlines()
     cut = {line.split()[0] for line in listed if line.endswith("...")}
     assert cut <= {"replay"}, "its sentence is too long"
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "mistake"),
-    [
-        ("verify", "axioms", "there is no file"),
-        ("check", "theorems", "there is no file"),
-        ("trace", "replay", "missing"),
-    ],
-)
-def test_an_old_name_works_and_says_the_new_one(old, new, mistake, tmp_path):
-    """Same options, same output, same exit code; the hint is on standard error alone."""
-    hint = f"triptych: `triptych {old}` is now `triptych {new}`\n"
-    assert f"  {old} " not in run("--help").stdout
-    usages = [run(name, "--help").stdout.split(name, 1) for name in (old, new)]
-    assert usages[0][1] == usages[1][1], "the same arguments and options"
-    missing = str(tmp_path / "missing")
-    then, now = run(old, missing), run(new, missing)
-    assert (then.exit_code, then.stdout) == (now.exit_code, now.stdout) == (2, "")
-    assert mistake in now.stderr
-    assert then.stderr == hint + now.stderr
-
-
-def test_an_old_name_passes_its_options_on(tmp_path):
-    file = tmp_path / "bits.py"
-    file.write_text(
-        "from triptych.structures.uniform import Uniform\n"
-        "def examples():\n    return {'bits': Uniform(2, 3)}\n"
-    )
-    found = run("verify", str(file), "--json")
-    assert found.exit_code == 0
-    assert len(json.loads(found.stdout)) == 7
-    assert found.stderr.count("\n") == 1
 
 
 def test_an_unknown_option_explodes():

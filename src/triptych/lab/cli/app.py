@@ -20,7 +20,6 @@ from triptych.lab.cli.generate import generate
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
 from triptych.lab.cli.paper import paper
-from triptych.lab.cli.renamed import renamed
 from triptych.lab.cli.replay import ReplayCommand, replay
 from triptych.lab.cli.report import report
 from triptych.lab.cli.reproduce import reproduce
@@ -91,9 +90,6 @@ app.command()(fetch)
 app.command()(bench)
 app.command()(env)
 
-renamed(app, "verify", "axioms", axioms)
-renamed(app, "check", "theorems", theorems)
-renamed(app, "trace", "replay", replay, cls=ReplayCommand)
 
 if __name__ == "__main__":
     app()
