@@ -39,7 +39,7 @@ PARTS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=PARTS, help="run this part alone")
-    parser.add_argument("--page", action="store_true", help="update the table in docs/benchmarks.md")
+    parser.add_argument("--page", action="store_true", help="update docs/benchmarks.md")
     asked = parser.parse_args()
     update = asked.page
     torch.set_num_threads(1)
