@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml constraints.txt tools/install.py
+SOURCES := pyproject.toml constraints.txt constraints-oldest.txt tools/install.py
 
 .PHONY: help reproduce test test-slow test-cpus test-gpu lint types bench docs dist api clean
 

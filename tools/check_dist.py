@@ -4,6 +4,7 @@
 
 Without `--fresh` the new environment borrows torch and the other dependencies from the environment
 that runs this file. With it, pip installs everything, torch first.
+A release says its tag in the environment variable RELEASE_TAG, which must be the version.
 """
 
 import argparse
@@ -128,6 +129,9 @@ def main() -> None:
     given = parser.parse_args()
     wheel, sdist = the_one(given.folder, "*.whl"), the_one(given.folder, "*.tar.gz")
     version = wheel.name.split("-")[1]
+    tag = os.environ.get("RELEASE_TAG", f"v{version}")
+    if tag != f"v{version}":
+        sys.exit(f"the tag is {tag}, and the wheel is version {version}")
     if sdist.name != f"triptych-{version}.tar.gz":
         sys.exit(f"{sdist.name} and {wheel.name} are not of one version")
     with zipfile.ZipFile(wheel) as opened:
