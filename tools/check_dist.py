@@ -48,7 +48,6 @@ def wheel_problems(names: list[str], size: int, root: Path = ROOT) -> list[str]:
     found = [f"it lacks {name}" for name in sorted(wanted - inside)]
     unknown = {name for name in inside - wanted if ".dist-info/" not in name}
     found += [f"it has {name}, which is not of src or evidence" for name in sorted(unknown)]
-    found += [f"it has {name}" for name in names if JUNK.search(name)]
     if "triptych/py.typed" not in inside:
         found.append("it has no py.typed, so that its types are not seen")
     if not any(name.endswith(".dist-info/licenses/LICENSE") for name in names):

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tests.support.command_line import run
@@ -45,6 +46,10 @@ sample = algorithms()["rejection"].sample
 found = sample(RecomputingDecoder(Uniform(2, 3), 4), Rule(lambda x: sum(x) <= 1), length=3,
                rng=TorchRng(0))
 print(max(sum(row) for row in found.completions()))
+from pathlib import Path
+from triptych.core.files import lock_folder, write_text
+with lock_folder(Path("here")):
+    write_text("here/text", "written")
 """
 )
 
@@ -76,6 +81,7 @@ def test_models_and_algorithms_work_without_unix(tmp_path):
     posterior, largest = map(json.loads, done.stdout.splitlines())
     assert posterior == pytest.approx([0.8, 0.2])
     assert largest <= 1
+    assert (tmp_path / "here" / "text").read_text() == "written"
 
 
 @pytest.mark.slow
@@ -112,6 +118,24 @@ def test_without_locks_nobody_is_kept_out(tmp_path, monkeypatch):
         assert lock(file) is Lock.NONE
     with lock_folder(tmp_path), lock_folder(tmp_path):
         pass
+    assert not (tmp_path / "run.lock").exists()
+
+
+def test_the_file_of_a_lock_goes_where_an_open_file_cannot_be_removed(tmp_path, monkeypatch):
+    """As on Windows, where the first attempt is refused and the second follows the closing."""
+    refused, unlink = [], Path.unlink
+
+    def stubborn(path, missing_ok=False):
+        if not refused:
+            refused.append(path)
+            raise PermissionError(path)
+        unlink(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr("triptych.core.files.WINDOWS", True)
+    monkeypatch.setattr(Path, "unlink", stubborn)
+    with lock_folder(tmp_path):
+        pass
+    assert refused == [tmp_path / "run.lock"]
     assert not (tmp_path / "run.lock").exists()
 
 
