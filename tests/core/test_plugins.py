@@ -55,7 +55,7 @@ def test_two_packages_with_one_name_are_refused(weather, monkeypatch):
     offer(weather, "other_for_a_test", "", "[triptych.verifiers]\ndry = other_for_a_test:dry\n")
     put_on_path(monkeypatch, weather)
     with pytest.raises(UserError) as refused:
-        plugins("verifiers")
+        plugins("verifiers")["dry"].load()
     assert "weather_for_a_test 1.0" in str(refused.value)
     assert "other_for_a_test 1.0" in str(refused.value)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from triptych.lab.results.ledger import load_ledger
+from triptych.models.pretrained.fetching import CATALOGUE
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -81,6 +82,13 @@ def test_the_glossary_page_is_sorted(generated):
     words = re.findall(r"^([^\n:]+)\n: \S", page, re.M)
     assert len(words) > 15
     assert words == sorted(words, key=str.lower)
+
+
+def test_the_page_of_licences_has_everything_that_is_fetched(generated):
+    page = generated.licences_page()
+    rows = dict(re.findall(r"^\| `([^`]+)` \| [^|]+ \| ([^|]+) \|", page, re.M))
+    assert rows == {name: entry.licence for name, entry in CATALOGUE.items()}
+    assert all(rows.values())
 
 
 def test_the_api_pages_name_modules(generated):

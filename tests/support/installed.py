@@ -21,6 +21,6 @@ def put_on_path(monkeypatch, *folders):
     """Python finds what is in these folders, and what is installed is looked up again."""
     for folder in folders:
         monkeypatch.syspath_prepend(str(folder))
-    for known in ("_distributions", "_installed_into"):
+    for known in ("_distributions", "_installed_into", "_packages_with_studies"):
         function = getattr(sources, known).__wrapped__
         monkeypatch.setattr(sources, known, functools.cache(function))

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from triptych.core.errors import UserError
+from triptych.core.locks import WINDOWS, Lock, is_alive, lock
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -127,12 +128,12 @@ def lock_folder(folder: Path, *, advice: str = _OTHER_FOLDER) -> Iterator[None]:
     advice
         The end of the sentence of `FolderInUse`: what the user can do.
     """
-    lock = folder / LOCK
+    place = folder / LOCK
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = _locked(lock, folder, advice)
+        file = _locked(place, folder, advice)
     except OSError as error:
-        raise _not_written(lock, error.strerror or str(error), _ADVICE) from error
+        raise _not_written(place, error.strerror or str(error), _ADVICE) from error
     with file:
         with suppress(OSError):  # for the message of another process; the disk may be full
             os.truncate(file.fileno(), 0)
@@ -142,28 +143,27 @@ def lock_folder(folder: Path, *, advice: str = _OTHER_FOLDER) -> Iterator[None]:
             yield
         finally:
             with suppress(OSError):  # still locked: whoever opened it before looks again
-                lock.unlink()
+                place.unlink()
+    if WINDOWS:  # where an open file cannot be removed
+        place.unlink(missing_ok=True)
 
 
-def _locked(lock: Path, folder: Path, advice: str) -> IO[str]:
+def _locked(place: Path, folder: Path, advice: str) -> IO[str]:
     """The open file of a lock, locked: the one that has the name now."""
-    import fcntl
-
     while True:
-        file = lock.open("a+")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        file = place.open("a+")
+        found = lock(file)
+        if found is Lock.TAKEN:
             file.seek(0)
             holder = file.read().strip() or "unknown"
             file.close()
             raise FolderInUse(
                 f"another run is using this folder (pid {holder}): {folder}; {advice}"
-            ) from None
-        except OSError:  # some network disks have no locks
+            )
+        if found is Lock.NONE:  # nobody can be kept out
             return file
         with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), lock.stat()):
+            if os.path.samestat(os.fstat(file.fileno()), place.stat()):
                 return file
         file.close()  # its holder has removed it in the meantime
 
@@ -187,7 +187,7 @@ def remove_parts(folder: Path, name: str | None = None) -> None:
         with suppress(OSError):
             ours = found["host"] == _host()
             old = time.time() - part.stat().st_mtime > _ABANDONED_S
-            if old or (ours and not _alive(int(found["pid"]))):
+            if old or (ours and not is_alive(int(found["pid"]))):
                 part.unlink(missing_ok=True)
 
 
@@ -209,18 +209,8 @@ def _host() -> str:
     return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:40]
 
 
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except (OSError, OverflowError):  # it is another user's
-        return True
-    return True
-
-
 def _to_disk(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDWR if WINDOWS else os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -32,6 +32,7 @@ class Plugin(NamedTuple):
     module      "weather.forecast"
     attribute   a name in it, "STUDY"; "" is the module itself
     package     of whom, with its version: "weather 1.0"
+    rivals      packages that offer something else by this name
     """
 
     group: str
@@ -39,6 +40,7 @@ class Plugin(NamedTuple):
     module: str
     attribute: str
     package: str
+    rivals: tuple[str, ...] = ()
 
     @property
     def place(self) -> str:
@@ -47,6 +49,11 @@ class Plugin(NamedTuple):
 
     def load(self) -> Any:
         """The module or what it calls by this name; a package that fails is a `UserError`."""
+        if self.rivals:
+            raise UserError(
+                f"the packages {', '.join([self.package, *self.rivals])} all offer {self.name} "
+                f"among their {self.group}: leave one of them installed"
+            )
         try:
             found: Any = importlib.import_module(self.module)
             for name in filter(None, self.attribute.split(".")):
@@ -62,20 +69,16 @@ class Plugin(NamedTuple):
 def plugins(group: str) -> dict[str, Plugin]:
     """What installed packages offer in a group, by name and in the order of the names.
 
-    Two packages that use one name are a `UserError`.
+    Where two packages use one name, each is the other's rival, and it cannot be loaded.
     """
     if not isinstance(group, str) or group not in GROUPS:
         raise UserError(f"group is {str(group)[:80]!r}; it must be one of {', '.join(GROUPS)}")
     found: dict[str, Plugin] = {}
     for point in entry_points(group=f"triptych.{group}"):
         offered = _plugin(group, point)
-        other = found.get(offered.name)
-        if other is not None and other != offered:
-            raise UserError(
-                f"the packages {other.package} and {offered.package} both offer {offered.name} "
-                f"among their {group}: uninstall one of them"
-            )
-        found[offered.name] = offered
+        first = found.setdefault(offered.name, offered)
+        if first._replace(rivals=()) != offered:
+            found[offered.name] = first._replace(rivals=(*first.rivals, offered.package))
     return dict(sorted(found.items()))
 
 

@@ -18,6 +18,7 @@ from triptych.core.estimates import Status
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.lab.cli.new import NEXT, TEMPLATES, Kind, content
+from triptych.lab.generating.rules import AskedRule, find_rule
 from triptych.lab.running.discovery import load_study
 from triptych.structures.uniform import Uniform
 from triptych.verifiers.exact import Rule
@@ -63,7 +64,8 @@ def test_a_new_file_is_short_and_passes_ruff(kind, name, tmp_path):
     run("new", kind, name)
     text = (tmp_path / f"{name}.py").read_text()
     assert len(text.splitlines()) <= 70
-    assert not re.search(r"my_(structure|algorithm|study)|My(Structure|Algorithm|Study)", text)
+    kinds = "|".join([*KINDS, *map(str.title, KINDS)])
+    assert not re.search(rf"[Mm]y_?({kinds})\b", text)
     for command in (["check"], ["format", "--check"]):
         options = ["--isolated", "--no-cache", f"{name}.py"]
         if command[0] == "format":
@@ -108,6 +110,32 @@ def test_the_new_algorithm_has_the_law_of_its_weights(tmp_path):
     assert law(strength=0.5)[0, 0] == pytest.approx(1 / 3)
     with pytest.raises(UserError, match="strength is 0; it must be above 0"):
         law(strength=0)
+
+
+def test_the_new_verifier_is_asked_about_texts(tmp_path):
+    run("new", "verifier", "even")
+    rule = AskedRule(find_rule(f"{tmp_path / 'even.py'}:even"), 60.0)
+    try:
+        assert [rule("a"), rule("a", True), rule("aa", True)] == [1.0, 0.0, 1.0]
+    finally:
+        rule.close()
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("len(text) < LENGTH or even", "even"),  # "a" could still become "aa"
+        ("len(text) < LENGTH or even", 'text != "ab" or even'),
+    ],
+)
+def test_a_verifier_that_refuses_too_early_fails_its_axioms(tmp_path, before, after):
+    run("new", "verifier", "even")
+    file = tmp_path / "even.py"
+    assert before in file.read_text()
+    file.write_text(file.read_text().replace(before, after))
+    done = run("axioms", "even.py")
+    assert done.exit_code == 1
+    assert "FAILS" in done.stdout
 
 
 def test_the_new_algorithm_goes_on_where_no_token_has_a_value(tmp_path):

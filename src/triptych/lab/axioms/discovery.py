@@ -1,6 +1,7 @@
-"""Find what can be checked: every module with `examples()`, ours or a user's own file.
+"""Find what can be checked: every module with `examples()`, ours, a plug-in's or a user's own file.
 
-A user's file may also have a study, whose claims are checked: whether rows can refute them.
+A user's file may also have a study, whose claims are checked: whether rows can refute them. So may
+an installed package that offers studies.
 """
 
 import importlib
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from triptych.core.plugins import plugins
 from triptych.core.validation import UserError
 from triptych.studies.api.study import Study
 
@@ -35,6 +37,33 @@ def package_examples(package: str) -> list[Example]:
     for info in pkgutil.walk_packages(parent.__path__, f"{package}."):
         module = importlib.import_module(info.name)
         found += module_examples(module, info.name.rpartition(".")[2])
+    return found
+
+
+def offered_examples() -> list[Example]:
+    """What installed packages offer: examples of structures and algorithms, claims of studies.
+
+    What cannot be loaded or has none is an example whose value is the error.
+    """
+    found: list[Example] = []
+    for group in ("structures", "algorithms", "studies"):
+        for plugin in plugins(group).values():
+            label = f"{plugin.package}: {plugin.name}"
+            try:
+                plugin.load()
+                module = sys.modules[plugin.module]
+                new = _claims(module, label) if group == "studies" else _examples(module, label)
+                found += new
+            except UserError as error:
+                found.append(Example(label, plugin.place, error, ""))
+    return found
+
+
+def _examples(module: ModuleType, label: str) -> list[Example]:
+    """The examples of a module that must have some."""
+    found = module_examples(module, label)
+    if not found:
+        raise UserError(f"{module.__name__} has no function examples() with an example")
     return found
 
 

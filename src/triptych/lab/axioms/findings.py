@@ -17,8 +17,8 @@ from rich.text import Text
 
 from triptych.core.axioms import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
-from triptych.core.validation import as_device
-from triptych.lab.axioms.discovery import Example, file_examples, package_examples
+from triptych.core.validation import UserError, as_device
+from triptych.lab.axioms.discovery import Example, file_examples, offered_examples, package_examples
 from triptych.lab.plain_text import escape, plain
 from triptych.lab.running.sources import Source, is_installed
 from triptych.studies.api.refutation import demands
@@ -44,11 +44,14 @@ class AxiomFinding(NamedTuple):
 
 
 def check_examples(file: Path | None, device: str) -> list[AxiomFinding]:
-    """The axioms of every built-in example, or of those in a user's file and of its claims."""
+    """The axioms of every built-in example and of plug-ins, or of a user's file and its claims."""
     torch.set_num_threads(1)  # tiny tensors: threads cost more than they give
     as_device(device, name="--device")
     examples = (
-        [example for package in PACKAGES for example in package_examples(package)]
+        [
+            *(example for package in PACKAGES for example in package_examples(package)),
+            *offered_examples(),
+        ]
         if file is None
         else file_examples(file)
     )
@@ -69,6 +72,8 @@ def _check(example: Example, device: str) -> list[AxiomFinding]:
     try:
         if isinstance(example.value, OneShot | Chain):
             findings = check_sampler(example.value)
+        elif isinstance(example.value, UserError):  # a plug-in that cannot be loaded
+            raise example.value
         elif isinstance(example.value, Claim):
             return _check_claim(example, started)
         else:

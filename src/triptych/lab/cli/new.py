@@ -1,4 +1,4 @@
-"""`triptych new`: write a working start of a structure, an algorithm or a study."""
+"""`triptych new`: write a working start of a structure, an algorithm, a verifier or a study."""
 
 import sys
 from enum import StrEnum
@@ -13,6 +13,7 @@ TEMPLATES = Path(__file__).parent / "templates"
 class Kind(StrEnum):
     structure = "structure"
     algorithm = "algorithm"
+    verifier = "verifier"
     study = "study"
 
 
@@ -20,6 +21,7 @@ NEXT = {
     Kind.structure: "Check its axioms:  triptych axioms {file}",
     Kind.algorithm: "Check its promise:  triptych axioms {file}\n"
     "See it step by step:  triptych replay {file}",
+    Kind.verifier: "Check that it refuses nothing too early:  triptych axioms {file}",
     Kind.study: "Run and judge it:  triptych run {file}",
 }
 
@@ -28,7 +30,7 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to write.", show_choices=True)],
     name: Annotated[str, typer.Argument(help="Its name, or the path of its file.")],
 ) -> None:
-    """Write the start of a structure, algorithm or study.
+    """Write the start of a structure, algorithm, verifier or study.
 
     The file is NAME.py. It passes its checks as it is; change it from there.
 

@@ -5,7 +5,6 @@ line that is cut; it is taken away at the next start. A row says under which set
 The settings themselves are in a file next to it (`places`).
 """
 
-import fcntl
 import json
 import os
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from triptych.core import files
+from triptych.core.locks import Lock, lock
 from triptych.core.validation import UserError
 from triptych.lab.generating.places import (
     ROWS_NAME,
@@ -156,13 +156,9 @@ class RowFile:
             raise UserError(f"{path} is not a file of rows that `triptych generate` wrote{again}")
 
     def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if lock(self._file) is Lock.TAKEN:
             self._file.close()
-            raise UserError(f"another run writes to {self.path}; wait for it") from None
-        except OSError:  # some network disks have no locks
-            pass
+            raise UserError(f"another run writes to {self.path}; wait for it")
 
     def _read(self) -> dict[str, Row]:
         """The rows by id; a last line that a kill has cut is taken away."""

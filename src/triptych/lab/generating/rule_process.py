@@ -13,6 +13,7 @@ starts in a tenth of a second.
 """
 
 import ctypes
+import importlib
 import importlib.util
 import inspect
 import json
@@ -42,8 +43,14 @@ class RuleNotThere(ValueError):
     """There is no such file, it cannot be imported, or it has no such function."""
 
 
-def load_function(file: Path, name: str) -> Callable[..., Any]:
-    """The function of this name in a Python file, which may import what lies beside it."""
+def load_function(place: str, name: str) -> Callable[..., Any]:
+    """The function of this name in a Python file or in an installed module.
+
+    A file may import what lies next to it.
+    """
+    if not place.endswith(".py"):
+        return _installed_function(place, name)
+    file = Path(place)
     if not file.is_file():
         raise RuleNotThere(f"there is no file {str(file)!r}")
     spec = importlib.util.spec_from_file_location(f"triptych_own_rule_{file.stem}", file)
@@ -64,6 +71,18 @@ def load_function(file: Path, name: str) -> Callable[..., Any]:
         listed = f"it has {', '.join(known)}" if known else "it has no function"
         raise RuleNotThere(f"{str(file)!r} has no function {name}; {listed}")
     return function
+
+
+def _installed_function(module: str, name: str) -> Callable[..., Any]:
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        raise RuleNotThere(f"{module} cannot be imported: {in_one_line(error)}") from error
+    if not callable(found):
+        raise RuleNotThere(f"{module} has no function {name}")
+    return found
 
 
 def takes_finished(function: Callable[..., Any]) -> bool:
@@ -88,14 +107,16 @@ def in_one_line(error: BaseException) -> str:
 
 
 class RuleProcess:
-    """A rule of a file, asked in a child process.
+    """A rule of a file or of an installed module, asked in a child process.
 
     timeout   seconds that one question may take; inf is no limit
     told      the rule has a parameter `finished`
     """
 
-    def __init__(self, file: Path, name: str, timeout: float) -> None:
-        self.file, self.name, self.timeout = file, name, timeout
+    def __init__(self, place: Path | str, name: str, timeout: float) -> None:
+        if sys.platform == "win32":
+            raise RuleNotThere("a rule in a process of its own needs Unix: use `guide` from Python")
+        self.place, self.name, self.timeout = str(place), name, timeout
         self.told = False
         self._child: subprocess.Popen[bytes] | None = None
         self._unread, self._asked = b"", 0
@@ -128,7 +149,7 @@ class RuleProcess:
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         # the child ends when its input does; its standard error is ours
         self._child = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(self.file), self.name],
+            [sys.executable, "-m", __name__, self.place, self.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -186,7 +207,7 @@ class RuleProcess:
         return f"its process exited with code {code}"
 
 
-def _answer_questions(file: str, name: str) -> None:
+def _answer_questions(place: str, name: str) -> None:
     """What the child does.
 
     Standard input and output are not the rule's: what it prints goes to standard error, what it
@@ -208,7 +229,7 @@ def _answer_questions(file: str, name: str) -> None:
         answers.flush()
 
     try:
-        function = load_function(Path(file), name)
+        function = load_function(place, name)
     except RuleNotThere as error:
         send(0, {"error": str(error)})
         return

@@ -4,9 +4,10 @@
     regex:PATTERN        a match of the whole pattern
     python               source code           brackets             balanced ( [ {
     rule.py:function     a function of the completion's text: True, False or a probability
+    NAME                 such a function that an installed package offers (`triptych list`)
 
-Ours are asked in this process. A user's function is asked in a process of its own, with a limit on
-the seconds of one question (`rule_process`).
+Ours are asked in this process. A function of a user or of a package is asked in a process of its
+own, with a limit on the seconds of one question (`rule_process`).
 """
 
 import difflib
@@ -16,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from triptych.core.plugins import plugins
 from triptych.core.validation import UserError
 from triptych.lab.generating.rule_process import (
     RuleFailed,
@@ -34,10 +36,10 @@ _SHOWN = 120  # characters of a text in a reason
 class RuleSource(NamedTuple):
     """A verifier as plain data, which another process can make.
 
-    kind      json, regex, python, brackets or own
-    file      of a schema or of a rule of one's own
+    kind      json, regex, python, brackets, own or installed
+    file      of a schema or of a rule of one's own; the module of an installed one
     detail    the pattern, or the name of the function
-    digest    of the file's bytes
+    digest    of the file's bytes; the package and its version
     """
 
     kind: str
@@ -49,6 +51,7 @@ class RuleSource(NamedTuple):
 def find_rule(given: str) -> RuleSource:
     """The rule that a user names; what cannot be one is an error here."""
     kind, colon, rest = given.partition(":")
+    offered = plugins("verifiers")
     if ".py" in given and kind != "regex":
         file, _, name = given.rpartition(":")
         if not file.endswith(".py") or not name.isidentifier():
@@ -62,10 +65,16 @@ def find_rule(given: str) -> RuleSource:
         source = RuleSource("regex", detail=rest)
     elif given in ("json", "python", "brackets"):
         source = RuleSource(given)
+    elif given in offered:
+        found = offered[given]
+        found.load()  # refuses one that cannot be loaded
+        return RuleSource("installed", found.module, found.attribute, found.package)
     else:
-        near = difflib.get_close_matches(given, ("json", "regex:", "python", "brackets"), n=1)
+        names = ["json", "regex:", "python", "brackets", *offered]
+        near = difflib.get_close_matches(given, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
-        raise UserError(f"there is no verifier {given!r}{hint} It is one of {', '.join(KINDS)}")
+        kinds = ", ".join([*KINDS, *offered])
+        raise UserError(f"there is no verifier {given!r}{hint} It is one of {kinds}")
     _ready_made(source)  # refuses a pattern or a schema that is none
     return source
 
@@ -78,9 +87,9 @@ class AskedRule:
 
     def __init__(self, source: RuleSource, timeout: float) -> None:
         self._own: RuleProcess | None = None
-        if source.kind == "own":
+        if source.kind in ("own", "installed"):
             try:
-                self._own = RuleProcess(Path(source.file), source.detail, timeout)
+                self._own = RuleProcess(source.file, source.detail, timeout)
             except RuleNotThere as error:
                 raise UserError(f"the verifier: {error}") from error
             except RuleFailed as error:

@@ -18,6 +18,7 @@ from triptych.lab.generating.rows import Row, RowFile
 from triptych.lab.generating.settings import Settings
 from triptych.lab.running.items import Ended, Event
 from triptych.lab.running.progress import duration
+from triptych.lab.running.unix import refuse_on_windows
 
 BATCH = 16
 """Prompts that are completed together, where no number is given."""
@@ -138,6 +139,8 @@ def _check(spread: Spread) -> None:
     if spread.engine not in engines.ENGINES:
         known = ", ".join(engines.ENGINES)
         raise UserError(f"there is no engine {spread.engine!r}; the engines are {known}")
+    if spread.engine != "inline":
+        refuse_on_windows(f"the engine {spread.engine}", "give --engine inline")
     as_count("--batch", spread.batch, at_least=1)
     if spread.workers is not None:
         as_count("--workers", spread.workers, at_least=1)

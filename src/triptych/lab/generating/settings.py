@@ -89,8 +89,8 @@ class Settings:
     def read_files(self) -> dict[str, str]:
         """The files that these settings name, by the option that names them."""
         found = {"--algorithm": self.algorithm} if self.own_algorithm else {}
-        if self.verifier is not None and self.verifier.file:
-            found["--verifier"] = self.verifier.file
+        if self.verifier is not None and self.verifier.kind in ("own", "json"):
+            found |= {"--verifier": self.verifier.file} if self.verifier.file else {}
         return found | ({"--model": self.model} if Path(self.model).is_file() else {})
 
     def record(self) -> Algorithm:

@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from triptych.core.display import card, facts_table
+from triptych.core.plugins import plugins
 from triptych.core.validation import UserError
 from triptych.lab.results import evidence
 from triptych.lab.results.ranking import SCALES
 from triptych.lab.running.discovery import find_studies, load_study
+from triptych.lab.running.selection import load_offered
 from triptych.lab.running.store import FILE, JsonRow, Store, StoredUnit, of_kind, records_of
 from triptych.studies.api.decide import Verdict
 from triptych.studies.api.study import AnyStudy, Rows, Scale
@@ -76,7 +78,10 @@ def stored_study(name: str, out: str | Path = "runs", scale: str | None = None) 
     scale
         "smoke", "laptop" or "paper"; the largest that has rows by default.
     """
+    offered = plugins("studies")
     study = load_study(name) if str(name).endswith(".py") else find_studies().get(name)
+    if study is None and name in offered:
+        study = load_offered(offered[name])
     if study is None:
         raise UserError(f"there is no study {name!r} (`triptych list` shows them)")
     if scale is not None and scale not in SCALES:

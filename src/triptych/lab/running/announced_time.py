@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from triptych.core.files import NotWritten, write_text
+from triptych.core.locks import is_alive
 
 FILE = "time_left.json"
 EVERY_S = 1.0
@@ -53,7 +54,8 @@ def announced_seconds(folder: Path, clock: Callable[[], float] = time.time) -> f
     """
     try:
         note = json.loads((folder / FILE).read_text(encoding="utf-8"))
-        os.kill(int(note["pid"]), 0)  # raises where there is no such process
+        if not is_alive(int(note["pid"])):
+            return None
         return max(float(note["seconds"]) - max(clock() - float(note["at"]), 0.0), 0.0)
     except (OSError, ValueError, TypeError, KeyError):
         return None

@@ -18,6 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from triptych.core.files import NotWritten, remove_parts, write_tensors, write_text
+from triptych.core.locks import Lock, lock
 from triptych.lab.plain_text import plain
 
 
@@ -92,13 +93,9 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     """Hold the lock of a file. The system releases it when this process ends, however it does."""
-    import fcntl
-
     with file.open("w") as opened:
-        try:
-            fcntl.flock(opened, fcntl.LOCK_EX)
-        except OSError as error:  # some network disks have no locks: two may make it then
-            _warn(f"{file} cannot be locked ({error})")
+        if lock(opened, wait=True) is Lock.NONE:  # two may make it then
+            _warn(f"{file} cannot be locked here")
         yield
 
 

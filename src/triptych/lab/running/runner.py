@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from triptych.core.files import lock_folder
+from triptych.core.locks import WINDOWS
 from triptych.core.validation import UserError, as_device
 from triptych.lab.running.database import StoreError
 from triptych.lab.running.discovery import source_of
@@ -28,6 +29,7 @@ from triptych.lab.running.items import Ended, Event, WorkItem
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Progress, Quiet
 from triptych.lab.running.store import Store, StoredUnit, made_before_an_edit
+from triptych.lab.running.unix import refuse_on_windows
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, short_labels
 
@@ -222,10 +224,16 @@ def _check(
         raise UserError(f"a limit of {limit_s:g} s leaves no time; give a positive number")
     if limit_s is not None and workers == 0:
         raise UserError("a limit needs worker processes: with 0 workers nothing can end a unit")
+    if engine == "ray":
+        refuse_on_windows("the engine ray", "run with --workers 0")
+    elif workers:
+        refuse_on_windows("worker processes", "run with --workers 0")
     as_device(device, here=engine != "ray")
 
 
 def _default_workers(device: str) -> int:
+    if WINDOWS:
+        return 0
     if device != "cpu":
         return 1
     if hasattr(os, "sched_getaffinity"):

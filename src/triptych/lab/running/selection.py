@@ -2,16 +2,18 @@
 
 import difflib
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from triptych.core.errors import UserError
+from triptych.core.plugins import Plugin, plugins
 from triptych.lab.results.ledger import Entry, load_ledger, own_entries
 from triptych.lab.running.discovery import find_studies, load_study
 from triptych.lab.running.expected_costs import expected_seconds
 from triptych.lab.running.plan import Plan
-from triptych.studies.api.study import AnyStudy
+from triptych.studies.api.study import AnyStudy, Study
 
 
 class Chosen(NamedTuple):
@@ -23,20 +25,23 @@ class Chosen(NamedTuple):
 
 
 def choose_studies(names: Sequence[str]) -> list[Chosen]:
-    """Studies by name, a user's own by file; all of ours when none is named."""
-    known = find_studies()
+    """Studies by name, those of plug-ins too, a user's own by file; all of ours by default."""
+    known, offered = find_studies(), plugins("studies")
     if not names:
         return [Chosen(study) for study in known.values()]
     chosen = []
     for name in names:
         if name in known:
             chosen.append(Chosen(known[name]))
+        elif name in offered:
+            chosen.append(_offered_study(offered[name], known))
         elif ".py" in name:
             chosen.append(_own_study(name, known))
         else:
-            near = difflib.get_close_matches(name, known, n=1)
+            near = difflib.get_close_matches(name, [*known, *offered], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
-            raise UserError(f"there is no study {name!r}{hint} (studies: {', '.join(known)})")
+            names = ", ".join([*known, *offered])
+            raise UserError(f"there is no study {name!r}{hint} (studies: {names})")
     return chosen
 
 
@@ -83,6 +88,30 @@ def _own_study(name: str, known: Mapping[str, AnyStudy]) -> Chosen:
             f"{file.name} calls its study {study.name}, which is a study of Triptych: "
             "give yours another name"
         )
+    return Chosen(study, file, tuple(own_entries(study, file)))
+
+
+def load_offered(plugin: Plugin) -> AnyStudy:
+    """The study that an installed package offers, under the name that it offers it by."""
+    study = plugin.load()
+    if not isinstance(study, Study):
+        raise UserError(
+            f"the package {plugin.package} offers {plugin.place} as a study, and it is a "
+            f"{type(study).__name__}: it must be a Study(...)"
+        )
+    if study.name != plugin.name:
+        raise UserError(
+            f"the package {plugin.package} offers the study {study.name!r} under the name "
+            f"{plugin.name!r}: the names must be the same"
+        )
+    return study
+
+
+def _offered_study(plugin: Plugin, known: Mapping[str, AnyStudy]) -> Chosen:
+    study = load_offered(plugin)
+    if study.name in known:
+        raise UserError(f"{plugin.package} and Triptych both have a study {study.name}")
+    file = Path(str(sys.modules[plugin.module].__file__)).resolve()
     return Chosen(study, file, tuple(own_entries(study, file)))
 
 

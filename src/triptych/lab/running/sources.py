@@ -1,8 +1,9 @@
 """Modules as files: which are a study's own, and what stands at their top level.
 
-A study's own modules are those under `triptych.studies` (without `api`), or for a file of a user's
-own the modules that lie next to it. The rest of Triptych is the library. What Python brings and
-what was installed as a package is neither.
+A study's own modules are those under `triptych.studies` (without `api`). For a file of a user's own
+they are the modules that lie next to it, and for a package that offers studies all of the package.
+The rest of Triptych is the library. What Python brings and what was installed as any other package
+is neither.
 """
 
 import ast
@@ -15,6 +16,8 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from triptych.core.plugins import plugins
 
 PACKAGE = Path(__file__).resolve().parents[2]
 WHOLE = "*"
@@ -78,11 +81,19 @@ def is_ours(name: str) -> bool:
 
 
 def is_own(source: Source) -> bool:
-    """Whether a module is a study's own: ours under `studies`, or a file in no package."""
+    """Whether a module is a study's own: ours under `studies`, a file, or one of a plug-in."""
     if is_ours(source.name):
         name = f"{source.name}."
         return name.startswith(f"{_STUDIES}.") and not name.startswith(f"{_API}.")
-    return not _is_pythons(source.path) and not is_installed(source)
+    if _is_pythons(source.path):
+        return False
+    return not is_installed(source) or source.name.split(".")[0] in _packages_with_studies()
+
+
+@functools.cache
+def _packages_with_studies() -> frozenset[str]:
+    """The installed packages that offer studies: their code makes rows."""
+    return frozenset(each.module.split(".")[0] for each in plugins("studies").values())
 
 
 def _is_pythons(path: Path) -> bool:

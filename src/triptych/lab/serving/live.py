@@ -1,12 +1,12 @@
 """A run as it goes: its progress and its verdicts, read from the store of the run folder."""
 
-import os
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from triptych.core.files import LOCK
+from triptych.core.locks import is_alive
 from triptych.core.validation import UserError
 from triptych.lab.results.gathering import Concluded, judge_study
 from triptych.lab.results.ledger import load_ledger
@@ -121,7 +121,6 @@ def _reason(finding: Finding) -> str:
 def _run_is_alive(folder: Path) -> bool:
     """Whether the process that last locked the folder is still there."""
     try:
-        os.kill(int((folder / LOCK).read_text()), 0)
+        return is_alive(int((folder / LOCK).read_text()))
     except (OSError, ValueError):
         return False
-    return True
