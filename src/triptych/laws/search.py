@@ -109,7 +109,7 @@ class Search(Choices):
 
     @property
     def waiting_mass(self) -> float:
-        return sum(-mass for mass, _, _ in self.heap)
+        return sum((-mass for mass, _, _ in self.heap), 0.0)
 
     def begin(self) -> None:
         """Take the likeliest branch that waits."""
