@@ -37,7 +37,11 @@ class Draw:
     """shift + scale · core; everything Python does with a number, where it can be made finite."""
 
     __slots__ = ("core", "function", "scale", "shift")
-    __array_priority__ = 1000.0
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
+        from triptych.laws.doors import draw_arrays  # which builds on this module
+
+        return draw_arrays.apply(ufunc, method, inputs, kwargs)
 
     def __init__(
         self, core: Core, shift: float = 0.0, scale: float = 1.0, function: Monotone | None = None

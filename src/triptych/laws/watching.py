@@ -3,11 +3,14 @@
 It changes its arguments, starts a thread, or draws from a generator that no door knows.
 """
 
+import builtins
+import contextlib
+import importlib
 import random
 import sys
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, no_type_check
 
 import numpy as np
 import torch
@@ -50,6 +53,39 @@ class Watch:
                     f"the program drew from {name} by a way that no door sees (compiled code, or a "
                     "function kept from before); its law is not what was enumerated"
                 )
+
+
+@contextlib.contextmanager
+@no_type_check  # a checker that is made at the first call imports modules itself
+def imports_with(paused: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Modules that are loaded while the program runs are loaded inside of `paused()`."""
+    plain, by_name = builtins.__import__, importlib.import_module
+
+    def load(
+        name: str, names: Any = None, local: Any = None, wanted: Any = (), level: int = 0
+    ) -> Any:
+        whole = name
+        if level and names:
+            package = names.get("__package__") or ""
+            whole = f"{package.rsplit('.', level - 1)[0] if level > 1 else package}.{name}".strip(
+                "."
+            )
+        if whole in sys.modules:
+            return plain(name, names, local, wanted, level)
+        with paused():
+            return plain(name, names, local, wanted, level)
+
+    def load_by_name(name: str, package: str | None = None) -> Any:
+        if name in sys.modules:
+            return by_name(name, package)
+        with paused():
+            return by_name(name, package)
+
+    builtins.__import__, importlib.import_module = load, load_by_name
+    try:
+        yield
+    finally:
+        builtins.__import__, importlib.import_module = plain, by_name
 
 
 def _states() -> dict[str, Any]:

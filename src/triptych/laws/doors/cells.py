@@ -5,7 +5,7 @@ place is known in the whole tensor. What only moves cells runs a second time, on
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -28,6 +28,17 @@ class Cells:
     def clear(self) -> None:
         self.draws.clear()
         self.storages.clear()
+
+    def may_hold(self, args: Iterable[Any]) -> bool:
+        """Whether some argument is a draw, or shares a storage with draws; it is asked often."""
+        storages = self.storages
+        for arg in args:
+            if isinstance(arg, Tensor):
+                if storages and arg.untyped_storage().data_ptr() in storages:
+                    return True
+            elif isinstance(arg, Draw) or (isinstance(arg, list | tuple) and self.may_hold(arg)):
+                return True
+        return False
 
     def numbers(self, tensor: Tensor) -> Tensor | None:
         """The number of the draw in each cell, as a view to write into; None without draws."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from triptych.laws import continuous, forms, orders
 from triptych.laws.continuous import Draw, Value
 from triptych.laws.doors.cells import Cells
+from triptych.laws.doors.draw_arrays import as_array
 from triptych.laws.doors.names import MOVES, ONLY_LOOK
 from triptych.laws.search import refuse
 
@@ -463,11 +464,7 @@ def _convert(
 def _to_numpy(
     cells: Cells, func: Any, name: str, args: Any, kwargs: dict[str, Any], in_place: bool
 ) -> Any:
-    import numpy as np
-
-    found = np.empty(args[0].numel(), dtype=object)
-    found[:] = cells.values(args[0])
-    return found.reshape(tuple(args[0].shape))
+    return as_array(cells.values(args[0]), tuple(args[0].shape))
 
 
 def _truth(

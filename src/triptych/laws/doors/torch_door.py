@@ -16,12 +16,18 @@ from triptych.laws import continuous
 from triptych.laws.continuous import Draw, Value
 from triptych.laws.doors import followed
 from triptych.laws.doors.cells import Cells
+from triptych.laws.doors.whole_numbers import (
+    binomial,
+    evenly,
+    geometric,
+    permutation,
+    poisson,
+    some_of,
+)
 from triptych.laws.races import Source
 from triptych.laws.search import Search, refuse
 
 _GRIDS = {torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
-
-_MAX_PERMUTED = 12
 
 
 class TorchDoor(TorchFunctionMode):
@@ -41,17 +47,13 @@ class TorchDoor(TorchFunctionMode):
         draw = _DRAWS.get(name)
         if draw is not None:
             return draw(self, func, args, kwargs)
-        if not self.cells.draws and not _has_draw(args):
-            return func(*args, **kwargs)
-        return followed.follow(self.cells, func, name, args, kwargs)
+        if self.cells.may_hold(args) or (kwargs and self.cells.may_hold(kwargs.values())):
+            return followed.follow(self.cells, func, name, args, kwargs)
+        return func(*args, **kwargs)
 
     def source(self, what: str, dtype: torch.dtype | None = None) -> Source:
         grid = _GRIDS.get(dtype, 0.0) if dtype is not None else 0.0
         return Source(self.search, what, grid)
-
-
-def _has_draw(args: Any) -> bool:
-    return any(isinstance(arg, Draw) for arg in args)
 
 
 # ------------------------------------------------------------------ choices at once
@@ -82,7 +84,7 @@ def _multinomial(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> T
     rows = weights.detach().double().reshape(-1, weights.shape[-1]).tolist()
     if weights.ndim not in (1, 2) or any(_is_no_law(row) for row in rows):
         return func(*args, **kwargs)  # torch says what is wrong
-    drawn = [_some_of(door.search, row, count, replacement) for row in rows]
+    drawn = [some_of(door.search, row, count, replacement, "torch.multinomial") for row in rows]
     found = torch.tensor(drawn, dtype=torch.long, device=weights.device)
     return _into(given.get("out"), found.reshape(*weights.shape[:-1], count))
 
@@ -90,22 +92,6 @@ def _multinomial(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> T
 def _is_no_law(weights: Sequence[float]) -> bool:
     total = sum(weights)
     return not (0 < total < math.inf) or min(weights) < 0
-
-
-def _some_of(search: Search, weights: list[float], count: int, replacement: bool) -> list[int]:
-    left = list(weights)
-    drawn: list[int] = []
-    for _ in range(count):
-        total = math.fsum(left)
-        if total <= 0:
-            raise refuse(
-                f"torch.multinomial draws {count} outcomes without replacement, and only "
-                f"{len(drawn)} have a weight above 0"
-            )
-        drawn.append(search.choose([w / total for w in left], "torch.multinomial"))
-        if not replacement:
-            left[drawn[-1]] = 0.0
-    return drawn
 
 
 def _bernoulli(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tensor:
@@ -176,24 +162,6 @@ def _whole_numbers(door: TorchDoor, into: Tensor, low: int, high: int, what: str
     return door.cells.put(into, drawn)
 
 
-def evenly(search: Search, count: int, what: str) -> int:
-    """One of `count` outcomes of equal probability."""
-    if count > 1_000_000:
-        raise refuse(f"{what} draws one of {count} numbers, more than can be enumerated")
-    return search.choose([1 / count] * count, what)
-
-
-def permutation(search: Search, count: int, what: str) -> list[int]:
-    """An order of `count` things, one after the other."""
-    if count > _MAX_PERMUTED:
-        raise refuse(
-            f"{what} of {count} things has {math.factorial(count)} outcomes, more than can be "
-            "enumerated"
-        )
-    left = list(range(count))
-    return [left.pop(evenly(search, len(left), what)) for _ in range(count)]
-
-
 def _randperm(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tensor:
     given = _given(args, kwargs, ("n",))
     options = {k: v for k, v in kwargs.items() if k not in (*_NOT_OF_EMPTY, "n")}
@@ -203,18 +171,11 @@ def _randperm(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tens
 
 
 def _poisson(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tensor:
-    """One count after the other: is it 0, else is it 1, ...; a program without a last one."""
     rates: Tensor = _given(args, kwargs, ("input",))["input"]
-    drawn: list[float] = []
-    for rate in rates.detach().double().reshape(-1).tolist():
-        k, mass, above = 0, math.exp(-rate), 1.0
-        while door.search.choose(
-            [min(1.0, mass / above), max(0.0, 1 - mass / above)], "torch.poisson"
-        ):
-            above -= mass
-            k += 1
-            mass *= rate / k
-        drawn.append(float(k))
+    drawn: list[Value] = [
+        float(poisson(door.search, rate, "torch.poisson"))
+        for rate in rates.detach().double().reshape(-1).tolist()
+    ]
     return door.cells.put(torch.zeros_like(rates), drawn)
 
 
@@ -227,10 +188,6 @@ def _binomial(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tens
     ):
         drawn.append(float(binomial(door.search, int(n), p, "torch.binomial")))
     return door.cells.put(torch.zeros_like(counts), drawn)
-
-
-def binomial(search: Search, n: int, p: float, what: str) -> int:
-    return search.choose([math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)], what)
 
 
 def _dropout(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Any:
@@ -293,13 +250,13 @@ def _factory(what: str, make: Maker) -> Callable[..., Tensor]:
 
 
 def _filled(
-    what: str, make: Maker, names: Sequence[str], place: Callable[..., tuple[Any, Any]]
+    what: str, make: Maker, defaults: dict[str, float], place: Callable[..., tuple[Any, Any]]
 ) -> Callable[..., Tensor]:
     """An in-place form; `place` turns its arguments into shift and scale."""
 
     def draw(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tensor:
-        given = _given(args[1:], kwargs, names)
-        shift, scale = place(*(given[name] for name in names if name in given))
+        given = defaults | _given(args[1:], kwargs, tuple(defaults))
+        shift, scale = place(*(given[name] for name in defaults))
         into = args[0] if args else kwargs["self"]
         return _fresh(door, into, what, make, shift, scale)
 
@@ -337,14 +294,10 @@ def _log_normal(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Te
 
 
 def _geometric(door: TorchDoor, func: Any, args: _Args, kwargs: _Options) -> Tensor:
-    """P(k) = (1 - p)^(k - 1) p for k = 1, 2, ..."""
     into, p = args[0], float(args[1] if len(args) > 1 else kwargs["p"])
-    drawn: list[float] = []
-    for _ in range(into.numel()):
-        k = 1
-        while door.search.choose([p, 1 - p], "geometric_"):
-            k += 1
-        drawn.append(float(k))
+    drawn: list[Value] = [
+        float(geometric(door.search, p, "geometric_")) for _ in range(into.numel())
+    ]
     return door.cells.put(into, drawn)
 
 
@@ -383,14 +336,15 @@ _DRAWS: dict[str, Callable[..., Any]] = {
     "randn": _factory("randn", continuous.normal),
     "randn_like": _factory("randn_like", continuous.normal),
     "uniform_": _filled(
-        "uniform_", continuous.uniform, ("from", "to"), lambda low=0.0, high=1.0: (low, high - low)
+        "uniform_",
+        continuous.uniform,
+        {"from": 0.0, "to": 1.0},
+        lambda low, high: (low, high - low),
     ),
     "exponential_": _filled(
-        "exponential_", continuous.exponential, ("lambd",), lambda rate=1.0: (0.0, 1.0 / rate)
+        "exponential_", continuous.exponential, {"lambd": 1.0}, lambda rate: (0.0, 1.0 / rate)
     ),
-    "normal_": _filled(
-        "normal_", continuous.normal, ("mean", "std"), lambda mean=0.0, std=1.0: (mean, std)
-    ),
+    "normal_": _filled("normal_", continuous.normal, {"mean": 0.0, "std": 1.0}, lambda *ends: ends),
     "normal": _normal,
     "log_normal_": _log_normal,
     "geometric_": _geometric,
