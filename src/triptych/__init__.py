@@ -27,8 +27,8 @@ Randomness and laws
     program into its law; check_structure and check_sampler try the axioms on your own; MaskLaw
     says which positions are hidden, or redrawn, together.
 Laws of anybody's sampler
-    law_of(program) is the exact law of a program of torch, numpy or Python's random, as it stands: a
-    Law. kernel_of(step, states) is the same for a chain; certify_by_draws tests what cannot be
+    law_of(program) is the exact law of a program of torch, numpy or Python's random, as it stands:
+    a Law. kernel_of(step, states) is the same for a chain; certify_by_draws tests what cannot be
     entered. pytest finds the fixtures assert_law, assert_invariant and certify_by_draws.
 Guided generation, one module each with `sample`
     ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, adaptive, vgb; the
