@@ -1,6 +1,8 @@
 """The laws of small programs are the ones derived by hand, in every style of drawing."""
 
 import itertools
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -126,8 +128,8 @@ def test_a_program_without_end():
 def speculative(declared):
     """Two draft tokens from q, verified by transformers with `declared` as the draft's logits."""
     torch.manual_seed(3)
-    draft = torch.randn(1, 2, 3, dtype=torch.float64)
     model = torch.randn(1, 3, 3, dtype=torch.float64)
+    draft = torch.randn(1, 2, 3, dtype=torch.float64)
     laws = model.softmax(-1)[0]
 
     def program():
@@ -148,6 +150,29 @@ def honest(draft):
     return torch.cat([torch.multinomial(probs[:, i], 1) for i in range(2)], 1), draft
 
 
+SECONDS = """
+import time, torch
+from triptych.laws import law_of
+from triptych.laws.contract import all_contracts
+torch.set_num_threads(1)
+program = (contract := all_contracts()["speculative"]).program(contract.right)
+seconds = []
+for _ in range(6):
+    start = time.process_time()
+    law_of(program)
+    seconds.append(time.process_time() - start)
+print(min(seconds))
+"""
+
+
+def test_a_law_takes_50_milliseconds():
+    """Three tokens, three positions, two draft tokens, without the shape checks of the tests."""
+    done = subprocess.run(
+        [sys.executable, "-c", SECONDS], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 0.05
+
+
 def test_speculative_sampling_of_transformers_keeps_its_promise():
     program, target = speculative(honest)
     assert law_of(program).total_variation(target) < 1e-12
@@ -156,5 +181,6 @@ def test_speculative_sampling_of_transformers_keeps_its_promise():
 def test_raw_logits_of_a_draft_that_is_an_argmax_break_it():
     program, target = speculative(lambda draft: (draft.argmax(-1), draft))
     law = law_of(program)
+    assert law.total_variation(target) == pytest.approx(0.3048, abs=5e-5)
     with pytest.raises(AssertionError, match="transformers/generation/utils.py"):
         law.assert_equals(target)

@@ -179,7 +179,7 @@ class Draw:
 
     __int__ = __trunc__
 
-    def __round__(self, digits: int | None = None) -> float:
+    def __round__(self, digits: int | None = None) -> float | int:
         if digits is None:
             return floor(_still_a_draw(self + 0.5))
         scale = 10.0**digits

@@ -13,6 +13,7 @@ from triptych import __version__
 COMMANDS = (
     "axioms",
     "theorems",
+    "law",
     "bench",
     "new",
     "reproduce",
