@@ -26,6 +26,10 @@ Randomness and laws
     TorchRng, or a whole number in its place, the seed: rng=0. exact_law turns a small random
     program into its law; check_structure and check_sampler try the axioms on your own; MaskLaw
     says which positions are hidden, or redrawn, together.
+Laws of anybody's sampler
+    law_of(program) is the exact law of a program of torch, numpy or Python's random, as it stands:
+    a Law. kernel_of(step, states) is the same for a chain; certify_by_draws tests what cannot be
+    entered. pytest finds the fixtures assert_law, assert_invariant and certify_by_draws.
 Guided generation, one module each with `sample`
     ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, adaptive, vgb; the
     model is a RecomputingDecoder of anything with next_token_log_probs, the verifier a Rule or a
@@ -67,6 +71,10 @@ if TYPE_CHECKING:
     from triptych.inference.guided import rejection as rejection
     from triptych.inference.guided import tokenwise as tokenwise
     from triptych.inference.guided import vgb as vgb
+    from triptych.laws.certify import certify_by_draws as certify_by_draws
+    from triptych.laws.kernel import kernel_of as kernel_of
+    from triptych.laws.law import Law as Law
+    from triptych.laws.program import law_of as law_of
     from triptych.models.language_models import CausalLM as CausalLM
     from triptych.models.language_models import MaskedLM as MaskedLM
     from triptych.models.pretrained.causal import PretrainedCausalLM as PretrainedCausalLM
@@ -110,6 +118,10 @@ _HOME = {  # module -> what is taken from it
     "core.table": ["Table"],
     "guidance.guide": ["guide"],
     "guidance.probes": ["train_probe"],
+    "laws.certify": ["certify_by_draws"],
+    "laws.kernel": ["kernel_of"],
+    "laws.law": ["Law"],
+    "laws.program": ["law_of"],
     "models.language_models": ["CausalLM", "MaskedLM"],
     "models.pretrained.causal": ["PretrainedCausalLM"],
     "models.pretrained.masked": ["PretrainedMaskedLM"],

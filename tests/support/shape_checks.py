@@ -45,4 +45,6 @@ def _sampled(jaxtyped, fn=None, *, typechecker):
             checked = jaxtyped(fn, typechecker=typechecker)
         return checked(*args, **kwargs)
 
+    # a frame of jaxtyping's, for those who look for the line of a program
+    function.__code__ = function.__code__.replace(co_filename=jaxtyping.__file__)
     return function

@@ -33,14 +33,14 @@ _LINE = 80  # letters of outcomes that a law prints
 _ROUNDING = 1e-6
 
 
-class _Dropped(BaseException):
+class Dropped(BaseException):
     """Ends a run whose branch is dropped.
 
     Not an Exception, so that a program which catches its own errors does not catch this.
     """
 
 
-class _DepthFirst:
+class Choices:
     """Answers with decided outcomes in order, and from there on with the last possible one.
 
     The other outcomes of a choice wait for later runs. A batch is a sequence of single choices.
@@ -53,7 +53,7 @@ class _DepthFirst:
         self.missing = 0.0
 
     def begin(self) -> None:
-        """Take the branch that came last; ends with `_Dropped` if it is dropped."""
+        """Take the branch that came last; ends with `Dropped` if it is dropped."""
         decided, self.mass = self.waiting.pop()
         self.decided = list(decided)
         self.used = 0
@@ -66,18 +66,20 @@ class _DepthFirst:
     ) -> Int[Tensor, "..."]:
         probs = checked_probabilities(log_probs if rows is None else log_probs[rows])
         shape, flat = probs.shape[:-1], probs.reshape(-1, probs.shape[-1])
-        drawn: list[int] = []
-        for row in flat:
-            if self.used == len(self.decided):
-                self._choose(row.tolist())
-            drawn.append(self.decided[self.used])
-            self.used += 1
+        drawn = [self.choose(row) for row in flat.tolist()]
         return torch.tensor(drawn, dtype=torch.long, device=log_probs.device).reshape(shape)
 
-    def _choose(self, probs: list[float]) -> None:
+    def choose(self, probs: list[float]) -> int:
+        """The outcome of a single choice among `probs`, which sum to 1."""
+        if self.used == len(self.decided):
+            self._decide(probs)
+        self.used += 1
+        return self.decided[self.used - 1]
+
+    def _decide(self, probs: list[float]) -> None:
         possible = [k for k, p in enumerate(probs) if p > 0]
         if not possible:
-            raise _Dropped
+            raise Dropped
         *others, last = possible
         self.waiting += [((*self.decided, k), self.mass * probs[k]) for k in others]
         self.decided.append(last)
@@ -87,11 +89,11 @@ class _DepthFirst:
     def _follow(self) -> None:
         if self.followed == self.max_runs:
             self.waiting.append((tuple(self.decided), self.mass))
-            raise _Dropped
+            raise Dropped
         self.followed += 1
         if self.mass < self.cutoff or len(self.decided) > self.max_choices:
             self.missing += self.mass
-            raise _Dropped
+            raise Dropped
 
 
 @dataclass(frozen=True)
@@ -191,12 +193,12 @@ def exact_law(
     max_runs = as_count("max_runs", max_runs, at_least=1)
     max_choices = as_count("max_choices", max_choices)
     probs: dict[Hashable, float] = defaultdict(float)
-    search = _DepthFirst(cutoff, max_runs, max_choices)
+    search = Choices(cutoff, max_runs, max_choices)
     while search.waiting and search.followed < max_runs:
         try:
             search.begin()
             outcome = program(search)
-        except _Dropped:
+        except Dropped:
             continue
         if isinstance(outcome, Tensor):
             raise UserError(

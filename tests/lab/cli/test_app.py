@@ -12,6 +12,7 @@ from triptych import __version__
 COMMANDS = (
     "axioms",
     "theorems",
+    "law",
     "bench",
     "new",
     "reproduce",

@@ -17,6 +17,7 @@ from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.fetch import fetch
 from triptych.lab.cli.figures import figures
 from triptych.lab.cli.generate import generate
+from triptych.lab.cli.law import law
 from triptych.lab.cli.list import list_all
 from triptych.lab.cli.new import new
 from triptych.lab.cli.paper import paper
@@ -80,6 +81,7 @@ app.command("list")(list_all)
 app.command()(new)
 app.command()(axioms)
 app.command()(theorems)
+app.command()(law)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
 app.command()(topics)

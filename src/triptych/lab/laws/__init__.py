@@ -1,0 +1,1 @@
+"""What `triptych law` does: find a sampler and its promise, judge it, say so."""
