@@ -28,6 +28,9 @@ from triptych.core.files import write_json
 from triptych.core.streams import RowStreams
 from triptych.guidance.guide import Guided, guide
 from triptych.inference.guided import backtracking
+from triptych.inference.guided.adaptive import Adaptive
+from triptych.inference.guided.backtracking import Backtracking
+from triptych.inference.guided.vgb import Vgb
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.verifiers.text import TextRule
 from triptych.verifiers.text_rules.brackets import BracketPrefix
@@ -176,7 +179,7 @@ def one_by_one(*, count: int = 100, compared: int = 3, new: int = 32, turns: int
 
     def together() -> Guided:
         return guide(
-            lm, prompts, rule, "backtracking", max_new_tokens=new, batch=count, quota=4, stride=4
+            lm, prompts, rule, Backtracking(quota=4, stride=4), max_new_tokens=new, batch=count
         )
 
     def alone(number: int) -> tuple[list[int], int]:
@@ -276,7 +279,7 @@ def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int =
 
     def ours(seed: int) -> int:
         found = guide(
-            lm, prompt, rule, "adaptive", max_new_tokens=new, rng=seed, n=n, ess=0.5, tries=1000
+            lm, prompt, rule, Adaptive(n=n, ess=0.5, tries=1000), max_new_tokens=new, rng=seed
         )
         asked["ours"] += found.costs[0]["verifier_calls"]
         done["ours"][1] += bool(found.accepted[0])
@@ -345,11 +348,8 @@ def walk(lm: Any, name: str, *, steps: int = 60, few: int = 6, turns: int = 3) -
             lm,
             "some json: ",
             JsonPrefix(),
-            "vgb",
+            Vgb(returns="last", steps=steps, candidates=candidates),
             max_new_tokens=12,
-            returns="last",
-            steps=steps,
-            candidates=candidates,
         )
 
     def ours() -> None:

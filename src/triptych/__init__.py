@@ -15,7 +15,9 @@ Models, which answer the same questions
     Transformer of a Shape, as CausalLM or MaskedLM; of Hugging Face, PretrainedCausalLM and
     PretrainedMaskedLM.
 Guide a language model, text in and text out
-    guide(model, prompts, verifier, max_new_tokens=40): the verifier is a function of the text.
+    guide(model, prompts, verifier, Backtracking(quota=4), max_new_tokens=40): the verifier is a
+    function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Particles,
+    Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p, top_k, min_p.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
     as a verifier, train_probe makes one from good and bad texts. hf has every algorithm as
     custom_generate of model.generate, and a logits processor.
@@ -30,7 +32,7 @@ Laws of anybody's sampler
     law_of(program) is the exact law of a program of torch, numpy or Python's random, as it stands:
     a Law. kernel_of(step, states) is the same for a chain; certify_by_draws tests what cannot be
     entered. pytest finds the fixtures assert_law, assert_invariant and certify_by_draws.
-Guided generation, one module each with `sample`
+Guided generation on exact models, one module each with `sample`
     ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, adaptive, vgb; the
     model is a RecomputingDecoder of anything with next_token_log_probs, the verifier a Rule or a
     value.
@@ -71,6 +73,17 @@ if TYPE_CHECKING:
     from triptych.inference.guided import rejection as rejection
     from triptych.inference.guided import tokenwise as tokenwise
     from triptych.inference.guided import vgb as vgb
+    from triptych.inference.guided.adaptive import Adaptive as Adaptive
+    from triptych.inference.guided.ancestral import Ancestral as Ancestral
+    from triptych.inference.guided.backtracking import Backtracking as Backtracking
+    from triptych.inference.guided.best_of_n import BestOfN as BestOfN
+    from triptych.inference.guided.blocks import Blocks as Blocks
+    from triptych.inference.guided.greedy import Greedy as Greedy
+    from triptych.inference.guided.particles import Particles as Particles
+    from triptych.inference.guided.rejection import Rejection as Rejection
+    from triptych.inference.guided.tokenwise import Tokenwise as Tokenwise
+    from triptych.inference.guided.transforms import Sampling as Sampling
+    from triptych.inference.guided.vgb import Vgb as Vgb
     from triptych.laws.certify import certify_by_draws as certify_by_draws
     from triptych.laws.kernel import kernel_of as kernel_of
     from triptych.laws.law import Law as Law
@@ -122,6 +135,17 @@ _HOME = {  # module -> what is taken from it
     "laws.kernel": ["kernel_of"],
     "laws.law": ["Law"],
     "laws.program": ["law_of"],
+    "inference.guided.adaptive": ["Adaptive"],
+    "inference.guided.ancestral": ["Ancestral"],
+    "inference.guided.backtracking": ["Backtracking"],
+    "inference.guided.best_of_n": ["BestOfN"],
+    "inference.guided.blocks": ["Blocks"],
+    "inference.guided.greedy": ["Greedy"],
+    "inference.guided.particles": ["Particles"],
+    "inference.guided.rejection": ["Rejection"],
+    "inference.guided.tokenwise": ["Tokenwise"],
+    "inference.guided.vgb": ["Vgb"],
+    "inference.guided.transforms": ["Sampling"],
     "models.language_models": ["CausalLM", "MaskedLM"],
     "models.pretrained.causal": ["PretrainedCausalLM"],
     "models.pretrained.masked": ["PretrainedMaskedLM"],

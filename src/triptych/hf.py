@@ -5,7 +5,7 @@ One function for each guided algorithm makes a `custom_generate` for `model.gene
     search = triptych.hf.backtracking(rule, quota=4, stride=4, tokenizer=tokenizer)
     ids = model.generate(**inputs, custom_generate=search, do_sample=True, max_new_tokens=40)
 
-The functions are found in the algorithms' own records: `dir(triptych.hf)` lists them, and each has
+The functions are made of the algorithms' own classes: `dir(triptych.hf)` lists them, and each has
 a help. Tokenwise reweighting is a logits processor too, for use beside anything else of `generate`:
 
     processor = triptych.hf.ValueLogitsProcessor(rule, tokenizer)

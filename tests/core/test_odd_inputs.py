@@ -15,6 +15,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from triptych.inference.guided.algorithm import Algorithm, algorithms
+from triptych.inference.guided.backtracking import Backtracking
+
 REPOSITORY = Path(__file__).parents[2]
 
 IN_ARRAYS = [
@@ -140,9 +143,11 @@ NOT_COVERED: dict[str, list[str]] = {
         "structures.stacks.stack_messages",
     ],
     "parts of an algorithm, called by algorithms with the rows of their own run": [
+        "inference.best_of_n.all_candidates",
         "inference.best_of_n.branch",
         "inference.best_of_n.keep_best",
         "inference.best_of_n.values_of_full_prompts",
+        "inference.best_of_n.whole_strings",
         "inference.costs.Costs",
         "inference.costs.Costs.empty",
         "inference.generation.Generation.adopt",
@@ -152,9 +157,13 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.generation.Generation.draw",
         "inference.generation.Generation.erase",
         "inference.generation.Generation.fork",
+        "inference.generation.Generation.allowed_laws",
+        "inference.generation.Generation.drawn_log_values",
         "inference.generation.Generation.hear",
+        "inference.generation.Generation.judge",
         "inference.generation.Generation.laws",
         "inference.generation.Generation.log_values",
+        "inference.generation.Generation.masks",
         "inference.generation.Generation.model_laws",
         "inference.generation.Generation.note",
         "inference.generation.Generation.open_rows",
@@ -209,6 +218,18 @@ NOT_COVERED: dict[str, list[str]] = {
         "verifiers.exact.as_ends",
         "verifiers.exact.check_laws",
         "verifiers.exact.values_of",
+    ],
+    "what all algorithms have; Backtracking stands for the others": [
+        "inference.algorithm.Algorithm",
+        "inference.algorithm.Option.clean",
+        "inference.algorithm.algorithm_of",
+        "inference.algorithm.option",
+        *(
+            f"inference.{name}.{kind.__name__}.{method}"
+            for name, kind in [("algorithm", Algorithm), *algorithms().items()]
+            for method in ("of", "options", "parse", "run", "sample", "settings")
+            if kind is not Backtracking or method == "run"
+        ),
     ],
     "a question is made by a generation; its rows are those of a decoder": [
         "core.protocols.Question",

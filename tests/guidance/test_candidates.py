@@ -6,6 +6,9 @@ import pytest
 from tests.support.tiny_text_model import tiny_lm
 
 from triptych.guidance.guide import guide
+from triptych.inference.guided.best_of_n import BestOfN
+from triptych.inference.guided.particles import Particles
+from triptych.inference.guided.rejection import Rejection
 
 LM = tiny_lm()
 PROMPTS = ["a", "b0", "ab"]
@@ -16,7 +19,7 @@ def few_zeros(text):
 
 
 def test_best_of_n_shows_all_candidates():
-    found = guide(LM, PROMPTS, few_zeros, "best_of_n", n=5, max_new_tokens=6, rng=0, batch=2)
+    found = guide(LM, PROMPTS, few_zeros, BestOfN(n=5), max_new_tokens=6, rng=0, batch=2)
     assert [len(several) for several in found.candidates] == [5, 5, 5]
     for text, several in zip(found.texts, found.candidates, strict=True):
         values = [candidate.value for candidate in several]
@@ -28,14 +31,14 @@ def test_best_of_n_shows_all_candidates():
 
 
 def test_candidates_do_not_depend_on_the_batch():
-    options = {"n": 3, "max_new_tokens": 6, "rng": 4}
-    together = guide(LM, PROMPTS, few_zeros, "best_of_n", **options)
-    alone = guide(LM, PROMPTS, few_zeros, "best_of_n", batch=1, **options)
+    options = {"max_new_tokens": 6, "rng": 4}
+    together = guide(LM, PROMPTS, few_zeros, BestOfN(3), **options)
+    alone = guide(LM, PROMPTS, few_zeros, BestOfN(3), batch=1, **options)
     assert together.candidates == alone.candidates
 
 
 def test_particles_have_weights_that_sum_to_one():
-    found = guide(LM, PROMPTS, few_zeros, "particles", n=6, ess=0.0, max_new_tokens=6, rng=1)
+    found = guide(LM, PROMPTS, few_zeros, Particles(n=6, ess=0.0), max_new_tokens=6, rng=1)
     for text, several, evidence in zip(found.texts, found.weights, found.log_evidence, strict=True):
         assert sum(math.exp(particle.log_weight) for particle in several) == pytest.approx(1)
         assert text in [particle.text for particle in several]
@@ -49,7 +52,7 @@ def test_particles_have_weights_that_sum_to_one():
 
 
 def test_when_every_particle_is_refused():
-    found = guide(LM, ["a"], lambda text: False, "particles", n=2, max_new_tokens=3, rng=0)
+    found = guide(LM, ["a"], lambda text: False, Particles(n=2), max_new_tokens=3, rng=0)
     assert found.log_evidence == [-math.inf]
     assert [particle.log_weight for particle in found.weights[0]] == [-math.inf] * 2
     assert found.texts == [""]
@@ -69,7 +72,7 @@ def test_a_rule_may_be_told_the_prompt():
         seen.add(prompt)
         return text.count("0") <= prompt.count("0")
 
-    found = guide(LM, PROMPTS, rule, "rejection", attempts=200, max_new_tokens=4, rng=0)
+    found = guide(LM, PROMPTS, rule, Rejection(attempts=200), max_new_tokens=4, rng=0)
     assert seen == set(PROMPTS)
     assert all(found.accepted)
     for text, prompt in zip(found.texts, found.prompts, strict=True):
@@ -111,7 +114,7 @@ def test_a_text_that_is_cut_off_is_taken_if_it_counts_as_finished():
     def ends_well(text, finished):
         return not (finished and text.endswith("0"))
 
-    found = guide(LM, PROMPTS * 4, ends_well, "particles", n=3, max_new_tokens=3, rng=0)
+    found = guide(LM, PROMPTS * 4, ends_well, Particles(n=3), max_new_tokens=3, rng=0)
     for text, accepted, several in zip(found.texts, found.accepted, found.weights, strict=True):
         right = [not particle.text.endswith("0") for particle in several]
         assert accepted == any(right) == (not text.endswith("0"))

@@ -12,7 +12,11 @@ from triptych.guidance.batches import default_algorithm
 from triptych.guidance.guide import guide
 from triptych.inference.guided import ancestral, backtracking
 from triptych.inference.guided.algorithm import algorithms
+from triptych.inference.guided.backtracking import Backtracking
 from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.rejection import Rejection
+from triptych.inference.guided.tokenwise import Tokenwise
+from triptych.inference.guided.transforms import Sampling
 from triptych.verifiers.exact import Rule
 from triptych.verifiers.text import TextRule
 from triptych.verifiers.text_rules.brackets import BracketPrefix
@@ -27,9 +31,7 @@ def few_zeros(text):
 
 
 def test_five_lines():
-    found = guide(
-        LM, PROMPTS, few_zeros, "backtracking", max_new_tokens=8, quota=50, stride=2, rng=0
-    )
+    found = guide(LM, PROMPTS, few_zeros, Backtracking(quota=50, stride=2), max_new_tokens=8, rng=0)
     assert found.prompts == PROMPTS
     assert all(map(few_zeros, found.texts))
     assert found.accepted == [True] * 5
@@ -58,9 +60,9 @@ def test_without_a_verifier_it_is_the_model():
 
 
 def test_a_text_does_not_depend_on_its_batch():
-    given = {"max_new_tokens": 8, "quota": 3, "stride": 2, "rng": 1}
-    together = guide(LM, PROMPTS, few_zeros, "backtracking", **given)
-    small = guide(LM, PROMPTS, few_zeros, "backtracking", **given, batch=2)
+    given = {"max_new_tokens": 8, "rng": 1}
+    together = guide(LM, PROMPTS, few_zeros, Backtracking(3, 2), **given)
+    small = guide(LM, PROMPTS, few_zeros, Backtracking(3, 2), **given, batch=2)
     assert together.texts == small.texts
     assert together.costs == small.costs
     assert len(small.results) >= 3
@@ -98,14 +100,12 @@ def test_the_rule_sees_the_completion_alone_and_whether_it_is_over():
 
 
 def test_ready_rules_and_verifiers_of_tokens():
-    options = {"quota": 40, "stride": 2}
-    found = guide(
-        LM, ["(", "a"], BracketPrefix(), "backtracking", max_new_tokens=12, **options, rng=0
-    )
+    many = Backtracking(quota=40, stride=2)
+    found = guide(LM, ["(", "a"], BracketPrefix(), many, max_new_tokens=12, rng=0)
     for text, accepted in zip(found.texts, found.accepted, strict=True):
         assert accepted == BracketPrefix()(text, finished=True)
     no_b = Rule(lambda tokens: LM.encode(["b"])[0][0] not in tokens[2:])
-    on_tokens = guide(LM, ["aa"], no_b, "rejection", max_new_tokens=4, rng=0, attempts=500)
+    on_tokens = guide(LM, ["aa"], no_b, Rejection(attempts=500), max_new_tokens=4, rng=0)
     assert "b" not in on_tokens.texts[0]
     assert on_tokens.accepted == [True]
     assert on_tokens.scores == [None]
@@ -115,7 +115,7 @@ def test_soft_rules_have_scores_and_a_threshold():
     found = guide(LM, ["a"], lambda text: 0.4, "ancestral", max_new_tokens=2, rng=0)
     assert found.scores == pytest.approx([0.4])
     assert found.accepted == [False]
-    low = guide(LM, ["a"], lambda text: 0.4, "tokenwise", max_new_tokens=2, rng=0, threshold=0.3)
+    low = guide(LM, ["a"], lambda text: 0.4, Tokenwise(threshold=0.3), max_new_tokens=2, rng=0)
     assert low.accepted == [True]
 
 
@@ -134,9 +134,20 @@ def test_prompts_that_begin_each_other_run_together():
 
 
 def test_transforms_are_those_of_the_library():
-    likeliest = guide(LM, PROMPTS, algorithm="ancestral", max_new_tokens=5, top_k=1, rng=0)
-    other = guide(LM, PROMPTS, algorithm="ancestral", max_new_tokens=5, top_p=1e-9, rng=7)
-    cold = guide(LM, PROMPTS, algorithm="ancestral", max_new_tokens=5, temperature=1e-3, rng=8)
+    likeliest = guide(
+        LM, PROMPTS, algorithm="ancestral", max_new_tokens=5, rng=0, sampling=Sampling(top_k=1)
+    )
+    other = guide(
+        LM, PROMPTS, algorithm="ancestral", max_new_tokens=5, rng=7, sampling=Sampling(top_p=1e-09)
+    )
+    cold = guide(
+        LM,
+        PROMPTS,
+        algorithm="ancestral",
+        max_new_tokens=5,
+        rng=8,
+        sampling=Sampling(temperature=0.001),
+    )
     assert likeliest.texts == other.texts == cold.texts
 
 
@@ -199,8 +210,7 @@ def test_the_page():
         ({"verifier": 3}, "verifier is 3"),
         ({"verifier": lambda text: "yes"}, "answered 'yes' to the text"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
-        ({"strides": 3}, "adaptive has no --strides"),
-        ({"temperature": 0}, "temperature"),
+        ({"sampling": {"temperature": 0}}, "sampling is a dict; it must be a Sampling"),
         ({"model": 3}, "model is"),
     ],
 )
@@ -212,8 +222,7 @@ def test_bad_input_gets_a_sentence(arguments, sentence, unchecked_shapes):
 
 def test_it_is_the_algorithm_with_the_rule():
     """One prompt through `guide`, and by hand with TextRule."""
-    options = {"max_new_tokens": 8, "quota": 3, "stride": 2}
-    found = guide(LM, ["ab"], few_zeros, "backtracking", **options, rng=5)
+    found = guide(LM, ["ab"], few_zeros, Backtracking(3, 2), max_new_tokens=8, rng=5)
     (row,) = LM.encode(["ab"])
     rule = TextRule(few_zeros, LM.text_of, start=len(row), end_token=LM.end_tokens)
     result = backtracking.sample(

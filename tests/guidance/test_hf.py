@@ -13,7 +13,9 @@ from triptych import hf
 from triptych.core.validation import UserError
 from triptych.guidance.guide import guide
 from triptych.inference.guided.algorithm import algorithms
+from triptych.inference.guided.backtracking import Backtracking
 from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.transforms import Sampling
 from triptych.verifiers.exact import Rule
 from triptych.verifiers.reward import RewardModel
 
@@ -60,8 +62,8 @@ def test_it_is_guide_inside_generate(settings):
     ids = MODEL.generate(
         **INPUTS, custom_generate=search, do_sample=True, max_new_tokens=6, **settings
     )
-    options = {"quota": 5, "stride": 2} | settings
-    direct = guide(LM, PROMPTS, few_zeros, "backtracking", max_new_tokens=6, rng=3, **options)
+    own, sampling = Backtracking(quota=5, stride=2), Sampling(**settings)
+    direct = guide(LM, PROMPTS, few_zeros, own, max_new_tokens=6, rng=3, sampling=sampling)
     assert completed(ids) == direct.texts
     assert [row.text for row in search.completions] == direct.texts
     assert [row.accepted for row in search.completions] == direct.accepted
@@ -70,14 +72,13 @@ def test_it_is_guide_inside_generate(settings):
 
 def test_every_record_has_a_function():
     assert set(algorithms()) <= set(dir(hf))
-    for name, record in algorithms().items():
+    for name, kind in algorithms().items():
         make = getattr(triptych.hf, name)
         known = inspect.signature(make).parameters
-        assert [known[option.name].default for option in record.options] == [
-            option.default for option in record.options
-        ]
-        assert record.promise in make.__doc__
-        verifier = None if name == "ancestral" else few_zeros
+        options = kind.options()
+        assert [known[each.name].default for each in options] == [e.default for e in options]
+        assert kind.promise in make.__doc__
+        verifier = few_zeros if kind.needs_verifier else None
         search = make(verifier, tokenizer=TOKENIZER)
         assert repr(search).startswith(f"triptych.hf.{name}(")
     with pytest.raises(AttributeError, match="has no 'beam'; it has ValueLogits"):

@@ -9,6 +9,7 @@ from tests.support.tiny_text_model import EOS, tiny_lm
 from triptych.core.validation import UserError
 from triptych.guidance.guide import guide
 from triptych.guidance.probes import TextProbe, _labels, _read, train_probe
+from triptych.inference.guided.best_of_n import BestOfN
 from triptych.models.pretrained.causal_states import states_of_rows
 
 LM = tiny_lm()
@@ -59,16 +60,13 @@ def test_it_learns_what_can_be_learnt(probe):
 
 def test_guide_takes_it_with_its_layer(probe):
     """Best of n keeps the text that the probe values most, and the values are the probe's own."""
-    found = guide(LM, ["a"], probe, "best_of_n", n=6, max_new_tokens=2, rng=0)
+    found = guide(LM, ["a"], probe, BestOfN(n=6), max_new_tokens=2, rng=0)
     values = []
     for tokens in found.results[0].info.candidates.tokens[0].tolist():
         row = [token for token in tokens if token >= 0]
         state = states_of_rows(LM, [row], 1)[0][-1:]
         values.append(float(probe.probe.log_prob_correct(state).exp()))
     assert [one.value for one in found.candidates[0]] == pytest.approx(values, rel=1e-3)
-    assert guide(LM, ["a"], probe, "best_of_n", n=6, max_new_tokens=2, layer=1).texts == found.texts
-    with pytest.raises(UserError, match="layer is 2, and the verifier was trained on layer 1"):
-        guide(LM, ["a"], probe, max_new_tokens=2, layer=-1)
 
 
 def test_another_model_is_refused(probe):

@@ -18,9 +18,11 @@ from triptych.core.streams import RowStreams
 from triptych.core.table import Table
 from triptych.inference.chains.refinement import MaskedRefiner
 from triptych.inference.chains.spins import SpinGibbs
-from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.algorithm import Option
+from triptych.inference.guided.backtracking import Backtracking
 from triptych.inference.guided.costs import Costs
 from triptych.inference.guided.generation import Generation
+from triptych.inference.guided.transforms import Sampling
 from triptych.inference.guided.visited import VisitedTree
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets, LeakyBrackets
@@ -64,12 +66,6 @@ RULES = {"S": {("S", "S"): 0.3, "a": 0.7}}
 
 def decoder() -> RecomputingDecoder:
     return RecomputingDecoder(BITS, 2)
-
-
-def own_sample(decoder: Any, verifier: Any, *, depth: int, length: int, rng: Any) -> None: ...
-
-
-DEPTH = Option("depth", int, 2, "how deep")
 
 
 def guided() -> Kwargs:
@@ -118,6 +114,8 @@ def letters(tokens: list[int]) -> str:
 TWO_TYPES = Dyck.fixed_length(4, type_probs=[0.5, 0.5], q=0.5)
 
 OBJECTS: dict[str, Callable[[], Any]] = {
+    "Backtracking": lambda: Backtracking(quota=2, stride=1),
+    "Sampling": lambda: Sampling(temperature=0.5),
     "Counted": lambda: Counted(Everything()),
     "Table": lambda: TABLE,
     "Prefixes": lambda: Prefixes(2, 2, 3, torch.device("cpu")),
@@ -136,8 +134,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Topics": lambda: Topics(3, 2, 2, 4),
     "LDA": lambda: LDA(2, 1, 0.1, 2, 3),
     "Posteriors": lambda: MemoryHMM.random(2, 2, 1, 2, 3, seed=0).posteriors(ROWS, HIDDEN),
-    "Algorithm": lambda: Algorithm("own", "Own", own_sample, (DEPTH,)),
-    "Option": lambda: DEPTH,
+    "Option": lambda: Option("depth", int, 2, "how deep"),
     "Costs": lambda: Costs.empty(2, torch.device("cpu")),
     "Result": lambda: run().result(),
     "Generation": run,
@@ -466,14 +463,6 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "length": 3,
         "end_token": 1,
     },
-    "inference.algorithm.Algorithm": lambda: {
-        "name": "own",
-        "title": "Own",
-        "sample": own_sample,
-        "options": (DEPTH,),
-    },
-    "inference.algorithm.Algorithm.parse": lambda: {"changes": ["depth=3"]},
-    "inference.algorithm.Algorithm.settings": lambda: {"given": {"depth": 3}},
     "inference.algorithm.Option": lambda: {
         "name": "depth",
         "type": int,
@@ -481,6 +470,21 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "meaning": "how deep",
     },
     "inference.algorithm.Option.parse": lambda: {"text": "3"},
+    "inference.transforms.min_p": lambda: {"share": 0.5},
+    "inference.transforms.Sampling": dict,
+    "inference.adaptive.Adaptive": dict,
+    "inference.backtracking.Backtracking": dict,
+    "inference.greedy.Greedy": dict,
+    "inference.greedy.sample": guided,
+    "inference.backtracking.Backtracking.of": lambda: {"given": {"quota": 3}},
+    "inference.backtracking.Backtracking.parse": lambda: {"changes": ["quota=3"]},
+    "inference.backtracking.Backtracking.sample": guided,
+    "inference.best_of_n.BestOfN": dict,
+    "inference.blocks.Blocks": dict,
+    "inference.particles.Particles": dict,
+    "inference.rejection.Rejection": dict,
+    "inference.tokenwise.Tokenwise": dict,
+    "inference.vgb.Vgb": dict,
     "inference.adaptive.sample": lambda: guided() | {"n": 2, "tries": 3},
     "inference.adaptive.law": lambda: {
         "lm": Uniform(2, 2),

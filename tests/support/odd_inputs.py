@@ -67,7 +67,7 @@ def _calls_of(name: str, thing: Any) -> Iterator[Call]:
         return
     if getattr(thing, "_is_protocol", False):  # says what an object must have; nothing to call
         return
-    if not issubclass(thing, tuple):  # a named tuple is a record that we hand out
+    if not issubclass(thing, tuple | dict):  # a named tuple is a record that we hand out
         yield _call(name, thing, None)
     for method, static in inspect.getmembers_static(thing):
         bound = isinstance(static, classmethod | staticmethod)
@@ -79,6 +79,9 @@ def _calls_of(name: str, thing: Any) -> Iterator[Call]:
 
 def _call(name: str, function: Callable[..., Any], method_of: type | None) -> Call:
     parameters = dict(inspect.signature(function).parameters)
+    parameters = {
+        name: p for name, p in parameters.items() if p.kind is not inspect.Parameter.VAR_KEYWORD
+    }
     if method_of is not None:
         parameters.pop("self")
     return Call(name, function, parameters, method_of)

@@ -1,5 +1,7 @@
 """Verifiers, generators and choices written down by hand, and every algorithm with some options."""
 
+import sys
+
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
@@ -7,6 +9,12 @@ from triptych.core.streams import hashed_uniform
 from triptych.inference.guided.algorithm import algorithms
 
 RECORDS = algorithms()
+
+
+def sample_of(name):
+    """The function `sample` of the module of an algorithm."""
+    return sys.modules[RECORDS[name].__module__].sample
+
 
 _OPTIONS = {  # what the tests run: a label, the algorithm, and small numbers that show most of it
     "ancestral": ("ancestral", {}),
@@ -20,12 +28,13 @@ _OPTIONS = {  # what the tests run: a label, the algorithm, and small numbers th
     "particles, always": ("particles", {"n": 3, "ess": 1.0}),
     "adaptive": ("adaptive", {"n": 3, "ess": 0.8, "tries": 4}),
     "vgb": ("vgb", {"steps": 60}),
+    "greedy": ("greedy", {"threshold": 0.2}),
 }
 _NEW = RECORDS.keys() - {name for name, _ in _OPTIONS.values()}  # as their records have them
 
 ALGORITHMS = {
-    **{label: (RECORDS[name].sample, options) for label, (name, options) in _OPTIONS.items()},
-    **{name: (RECORDS[name].sample, RECORDS[name].settings()) for name in sorted(_NEW)},
+    **{label: (sample_of(name), options) for label, (name, options) in _OPTIONS.items()},
+    **{name: (RECORDS[name]().sample, {}) for name in sorted(_NEW)},
 }
 
 

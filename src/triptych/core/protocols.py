@@ -311,11 +311,23 @@ class Verifier(Protocol):
 
 @runtime_checkable
 class Masks(Protocol):
-    """A verifier that says which tokens may come next, for the whole vocabulary at once."""
+    """A verifier that says which tokens may come next, for the whole vocabulary at once.
+
+    Unless it is `Graded` too its values are 0 and 1 alone: a mask is all that it has to say, and
+    algorithms do not ask about a token that the mask allows.
+    """
 
     def masks(self, asked: Question) -> Bool[Tensor, "rows vocab"]:
         """True where V of the row with this token after it is above 0."""
         ...
+
+
+@runtime_checkable
+class Graded(Protocol):
+    """A verifier with masks that may answer between 0 and 1 about what a mask allows."""
+
+    @property
+    def graded(self) -> bool: ...
 
 
 @runtime_checkable

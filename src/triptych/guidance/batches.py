@@ -5,7 +5,7 @@ gets does not depend on the other prompts or on the size of a batch.
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
-from triptych.inference.guided.algorithm import Algorithm, Setting, algorithms
+from triptych.inference.guided.algorithm import Algorithm, AnyAlgorithm, algorithms
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Compared, Result, VerifierError, Weighed
 from triptych.inference.guided.transforms import Transform
@@ -87,8 +87,7 @@ class Job(NamedTuple):
     rows: list[list[int]]
     prompt_texts: list[Any]
     verifier: TextFunction | VerifierLike | None
-    algorithm: Algorithm
-    settings: Mapping[str, Setting]
+    algorithm: AnyAlgorithm
     decode: Callable[[Sequence[int]], str]
     decoder: Callable[[list[list[int]]], Decoder]
     limit: int
@@ -122,24 +121,30 @@ class Job(NamedTuple):
         self, numbers: list[int], begun: list[list[int]], rule: TextRule | None
     ) -> Result[Any]:
         decoder = self.decoder(begun)
+        verifier: Any = self.verifier if rule is None else rule
         streams = [self.streams[number] for number in numbers]
         try:
             return self.algorithm.sample(
                 decoder,
-                self.verifier if rule is None else rule,
+                verifier,
                 length=[len(row) + self.limit for row in begun],
                 end_token=self.ends or None,
                 transform=self.transform,
                 budget=self.budget,
                 record=self.record,
                 rng=RowStreams(self.seed, torch.tensor(streams, device=decoder.lengths.device)),
-                **self.settings,
             )
         except VerifierError as error:  # which keeps what there was so far
             reason = error.__cause__
             raise UserError(str(reason if isinstance(reason, UserError) else error)) from error
 
     # ------------------------------------------------------------------ from tokens to text
+
+    @property
+    def threshold(self) -> float:
+        """V from which a finished text is accepted."""
+        own = self.algorithm.settings().get("threshold", THRESHOLD)
+        return float(own) if isinstance(own, int | float) else THRESHOLD
 
     def text_of(self, tokens: Sequence[int]) -> str:
         """The text of a completion, without the token that ended it."""
@@ -151,7 +156,7 @@ class Job(NamedTuple):
     def completions(self, batch: Batch) -> list[Completion]:
         """What came out of each prompt; a function of text is asked about the finished texts."""
         result, rule = batch.result, batch.rule
-        threshold = float(self.settings.get("threshold", THRESHOLD))
+        threshold = self.threshold
         texts = [self.text_of(tokens) for tokens in result.completions()]
         scores: list[float | None] = [None] * len(texts)
         if rule is not None:
@@ -213,22 +218,29 @@ class Job(NamedTuple):
         ]
 
 
-def algorithm_called(algorithm: str | Algorithm | None, verifier: Any) -> Algorithm:
-    """The record of an algorithm; all but "ancestral" need a verifier."""
-    if isinstance(algorithm, Algorithm):
-        return algorithm
-    if algorithm is None:
-        return algorithms()[default_algorithm(verifier)]
-    known = algorithms()
-    name = as_text("algorithm", algorithm).replace("-", "_")
-    if name not in known:
-        raise UserError(f"there is no algorithm {algorithm!r}; there are {', '.join(known)}")
-    if verifier is None and name != "ancestral":
+def algorithm_called(algorithm: str | AnyAlgorithm | None, verifier: Any) -> AnyAlgorithm:
+    """The algorithm of a name, with the defaults of its options; all but a few need a verifier."""
+    if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         raise UserError(
-            f"{name} needs a verifier; without one, pass algorithm='ancestral', which samples from "
-            "the model"
+            f"algorithm is the class {algorithm.__name__}; pass an object of it, "
+            f"{algorithm.__name__}(...)"
         )
-    return known[name]
+    if algorithm is None:
+        return algorithms()[default_algorithm(verifier)]()
+    known = algorithms()
+    if isinstance(algorithm, Algorithm):
+        chosen = algorithm
+    else:
+        name = as_text("algorithm", algorithm).replace("-", "_")
+        if name not in known:
+            raise UserError(f"there is no algorithm {algorithm!r}; there are {', '.join(known)}")
+        chosen = known[name]()
+    if verifier is None and chosen.needs_verifier:
+        raise UserError(
+            f"{chosen.name} needs a verifier; without one, pass algorithm='ancestral', which "
+            "samples from the model"
+        )
+    return chosen
 
 
 def default_algorithm(verifier: TextFunction | VerifierLike | None) -> str:

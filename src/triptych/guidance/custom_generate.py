@@ -41,11 +41,11 @@ from triptych.guidance.batches import (
     algorithm_called,
     text_function,
 )
-from triptych.guidance.guide import BATCH, layer_to_read
+from triptych.guidance.guide import BATCH, as_sampling, layer_to_read
 from triptych.guidance.processed import ProcessedDecoder
-from triptych.inference.guided.algorithm import Algorithm, algorithms
+from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
-from triptych.inference.guided.transforms import argmax
+from triptych.inference.guided.transforms import PLAIN, Sampling, argmax
 from triptych.models.pretrained.causal import PretrainedCausalLM, check_tokenizer
 
 _MODES = ("greedy_search", "sample")
@@ -70,19 +70,16 @@ class CustomGenerate:
 
     def __init__(
         self,
-        algorithm: Algorithm,
+        algorithm: str | AnyAlgorithm,
         verifier: TextFunction | VerifierLike | None = None,
         *,
         tokenizer: Any = None,
         rng: Count = 0,
-        layer: Count | None = None,
+        sampling: Sampling = PLAIN,
         batch: Count = BATCH,
         budget: Budget | None = None,
-        **options: Any,
     ) -> None:
-        self.algorithm = algorithm
-        algorithm_called(algorithm.name, verifier) if algorithm.name in algorithms() else None
-        self.settings = algorithm.settings(options)
+        self.algorithm = algorithm_called(algorithm, verifier)
         if text_function(verifier) is not None and tokenizer is None:
             raise UserError(
                 "the verifier is a function of text, and there is no tokenizer; pass "
@@ -91,7 +88,7 @@ class CustomGenerate:
         if tokenizer is not None:
             check_can("tokenizer", tokenizer, "decode", "get_vocab", "__call__")
         self.verifier, self.tokenizer = verifier, tokenizer
-        self.seed, self.layer = as_seed(rng, name="rng"), layer
+        self.seed, self.sampling = as_seed(rng, name="rng"), as_sampling(sampling)
         self.batch = as_count("batch", batch, at_least=1)
         self.budget = budget
         self.completions: list[Completion] = []
@@ -99,7 +96,9 @@ class CustomGenerate:
         self._lm: PretrainedCausalLM | None = None
 
     def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.settings.items())
+        options = "".join(
+            f", {name}={value!r}" for name, value in self.algorithm.settings().items()
+        )
         return f"triptych.hf.{self.algorithm.name}({shown(self.verifier)}{options})"
 
     def __call__(
@@ -154,11 +153,11 @@ class CustomGenerate:
         padding = [row[:skip] for row, skip in zip(ids, left, strict=True)]
         limit = int(config.max_length) - input_ids.shape[1]
         _check_room(rows, limit, lm.length)
-        reads = layer_to_read(lm, self.verifier, self.layer)
+        reads = layer_to_read(lm, self.verifier)
         by_row: dict[tuple[int, ...], list[int]] = {}
         for row, before in zip(rows, padding, strict=True):
             by_row[tuple(row)] = before
-        if not config.do_sample and self.algorithm.name != "ancestral":
+        if not config.do_sample and self.algorithm.needs_verifier:
             warnings.warn(
                 f"generate was called without do_sample=True, so {self.algorithm.name} only ever "
                 "sees the likeliest token; pass do_sample=True to let it draw",
@@ -169,7 +168,6 @@ class CustomGenerate:
             [self._text(row) for row in rows] if self.tokenizer is not None else rows,
             self.verifier,
             self.algorithm,
-            self.settings,
             decode=self._text,
             decoder=lambda begun: ProcessedDecoder(
                 lm, begun, [by_row[tuple(row)] for row in begun], processors, reads
@@ -178,7 +176,7 @@ class CustomGenerate:
             ends=_ends(config),
             seed=self.seed,
             streams=range(self._rows_before, self._rows_before + len(rows)),
-            transform=None if config.do_sample else argmax,
+            transform=self.sampling.transform() if config.do_sample else argmax,
             budget=_budget(self.budget, config),
         )
         return job, padding
@@ -191,25 +189,23 @@ class CustomGenerate:
         )
 
 
-def factory(record: Algorithm) -> Callable[..., CustomGenerate]:
-    """The function that makes a `custom_generate` of an algorithm; its help is the record's."""
-
-    def make(verifier: TextFunction | VerifierLike | None = None, **options: Any) -> CustomGenerate:
-        return CustomGenerate(record, verifier, **options)
-
+def factory(kind: type[AnyAlgorithm]) -> Callable[..., CustomGenerate]:
+    """The function that makes a `custom_generate` of an algorithm; its help is the algorithm's."""
     shared = inspect.signature(CustomGenerate).parameters
+    own = inspect.signature(kind).parameters
+
+    def make(verifier: TextFunction | VerifierLike | None = None, **given: Any) -> CustomGenerate:
+        ours = {name: given.pop(name) for name in [*given] if name in shared}
+        return CustomGenerate(kind.of(given), verifier, **ours)
+
     kept = [shared["verifier"], *(p for p in shared.values() if p.kind is p.KEYWORD_ONLY)]
-    own = [
-        inspect.Parameter(
-            o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.type
-        )
-        for o in record.options
-    ]
-    setattr(make, "__signature__", inspect.Signature([*kept, *own]))  # noqa: B010
-    make.__name__ = make.__qualname__ = record.name
-    meanings = "\n".join(f"    {o.name:<14} {o.meaning} ({o.default!r})" for o in record.options)
+    mine = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in own.values()]
+    setattr(make, "__signature__", inspect.Signature([*kept, *mine]))  # noqa: B010
+    make.__name__ = make.__qualname__ = kind.name
+    options = kind.options()
+    meanings = "\n".join(f"    {o.name:<14} {o.meaning} ({o.default!r})" for o in options)
     make.__doc__ = (
-        f"{record.title}, as custom_generate of model.generate.\n\nPromise: {record.promise}.\n\n"
+        f"{kind.title}, as custom_generate of model.generate.\n\nPromise: {kind.promise}.\n\n"
         f"{meanings}\n    tokenizer      needed where the verifier is a function of text"
     )
     return make

@@ -3,6 +3,7 @@
     lm = PretrainedCausalLM.from_pretrained("my-model")
     found = guide(lm, ["Write JSON: "], JsonPrefix(), max_new_tokens=40, rng=0)
     print(found.texts[0], found.accepted[0])
+    guide(lm, prompts, rule, Backtracking(quota=4), sampling=Sampling(top_p=0.9), max_new_tokens=40)
 
 The verifier is a plain function of the completion's text, `rule(text) -> bool | float`, or any
 verifier of token ids. Every prompt draws from a stream of its own, so its text does not depend on
@@ -11,22 +12,20 @@ the other prompts or on the size of a batch.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from triptych.core.display import card, counted, records_table
 from triptych.core.protocols import ReadsStates, VerifierLike
 from triptych.core.validation import (
     Count,
-    Number,
     UserError,
     as_count,
     as_flag,
     as_list,
-    as_number,
-    as_probability,
     as_seed,
     as_text,
     check_can,
+    shown,
 )
 from triptych.guidance.batches import (
     Candidate,
@@ -37,10 +36,10 @@ from triptych.guidance.batches import (
     algorithm_called,
     text_function,
 )
-from triptych.inference.guided.algorithm import Algorithm
+from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Result
-from triptych.inference.guided.transforms import Transform, compose, nucleus, temperature, top_k
+from triptych.inference.guided.transforms import PLAIN, Sampling
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import as_layer
 
@@ -50,6 +49,13 @@ _SHOWN = 10
 
 _T = TypeVar("_T")
 Message = Mapping[str, str]
+
+
+class Streams(NamedTuple):
+    """A seed, and the numbers of the streams from which prompts draw, one for each."""
+
+    seed: Count
+    numbers: Sequence[Count]
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,20 +125,15 @@ def guide(
     model: PretrainedCausalLM,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
     verifier: TextFunction | VerifierLike | None = None,
-    algorithm: str | Algorithm | None = None,
+    algorithm: str | AnyAlgorithm | None = None,
     *,
     max_new_tokens: Count,
-    rng: Count = 0,
-    temperature: Number = 1.0,
-    top_p: Number = 1.0,
-    top_k: Count = 0,
+    rng: Count | Streams = 0,
+    sampling: Sampling = PLAIN,
     chat: bool = False,
-    layer: Count | None = None,
     batch: Count = BATCH,
-    numbers: Sequence[Count] | None = None,
     budget: Budget | None = None,
     record: bool = False,
-    **options: Any,
 ) -> Guided:
     """Complete every prompt, guided by the verifier.
 
@@ -141,36 +142,36 @@ def guide(
                  with a parameter `finished` is told when the text is over, one with a parameter
                  `prompt` is told the prompt. Or a RewardModel, a probe, or a verifier of token ids.
                  None leaves the model alone.
-    algorithm    its name or its record; None is "adaptive" for a function of text, "backtracking"
-                 for a learned verifier and "ancestral" without one. `options` are its own, as
-                 quota=4, and have the values of its demonstration where they are not given
-    layer        of the hidden states that a verifier of states reads; a probe knows its own
+    algorithm    Backtracking(quota=4), or its name, "backtracking", with the defaults of its
+                 options; None is "adaptive" for a function of text, "backtracking" for a learned
+                 verifier and "ancestral" without one
+    rng          a seed: prompt b draws from the stream of its number b. Streams(seed, numbers)
+                 gives the prompts other numbers; a prompt draws the same under the same number and
+                 seed, whichever prompts stand next to it
+    sampling     temperature, top_p, top_k and min_p of the model's laws
     batch        prompts that are completed together
-    numbers      of the prompts' streams; 0, 1, 2, ... where they are not given. A prompt draws the
-                 same under the same number and seed, whichever prompts stand beside it.
     """
     check_language_model(model)
     chosen = algorithm_called(algorithm, verifier)
-    settings = chosen.settings(options)
     text_function(verifier)  # refuses what is no verifier
-    reads = layer_to_read(model, verifier, layer)
-    limit, seed = as_count("max_new_tokens", max_new_tokens, at_least=1), as_seed(rng, name="rng")
+    reads = layer_to_read(model, verifier)
+    limit = as_count("max_new_tokens", max_new_tokens, at_least=1)
     at_once = as_count("batch", batch, at_least=1)
     given, rows = _tokens(model, prompts, as_flag("chat", chat))
     _check_room(model, rows, limit)
+    seed, numbers = _streams(rng, len(rows))
     job = Job(
         rows,
         given,
         verifier,
         chosen,
-        settings,
         decode=model.text_of,
         decoder=lambda begun: model.decoder(begun, layer=reads),
         limit=limit,
         ends=model.end_tokens,
         seed=seed,
-        streams=_streams(numbers, len(rows)),
-        transform=_transform(temperature, top_p, top_k),
+        streams=numbers,
+        transform=as_sampling(sampling).transform(),
         budget=budget,
         record=as_flag("record", record),
     )
@@ -251,19 +252,13 @@ class ChecksModel(Protocol):
     def check_model(self, model: PretrainedCausalLM) -> None: ...
 
 
-def layer_to_read(model: PretrainedCausalLM, verifier: object, layer: Count | None) -> int | None:
-    """The layer whose states the verifier reads: its own, if it has one."""
-    own = verifier.layer if isinstance(verifier, ReadsStates) else None
+def layer_to_read(model: PretrainedCausalLM, verifier: object) -> int | None:
+    """The layer whose states the verifier reads, if it reads any."""
     if isinstance(verifier, ChecksModel):
         verifier.check_model(model)
-    if layer is None:
-        return own
-    asked = as_layer(layer, model.model)
-    if own is not None and own != asked:
-        raise UserError(
-            f"layer is {asked}, and the verifier was trained on layer {own}; leave layer out"
-        )
-    return asked
+    if not isinstance(verifier, ReadsStates):
+        return None
+    return as_layer(-1 if verifier.layer is None else verifier.layer, model.model)
 
 
 def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) -> None:
@@ -275,30 +270,28 @@ def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) ->
             )
 
 
-def _streams(numbers: Sequence[Count] | None, prompts: int) -> list[int]:
-    """The number of the stream from which each prompt draws."""
-    if numbers is None:
-        return list(range(prompts))
-    given = as_list("numbers", numbers, "numbers, one for each prompt")
+def _streams(rng: Count | Streams, prompts: int) -> tuple[int, Sequence[int]]:
+    """The seed, and the number of the stream from which each prompt draws."""
+    if not isinstance(rng, Streams):
+        return as_seed(rng, name="rng"), range(prompts)
+    given = as_list("numbers", rng.numbers, "numbers, one for each prompt")
     if len(given) != prompts:
         raise UserError(
             f"numbers has {len(given)} numbers; there are {prompts} prompts, and each has one"
         )
-    return [as_count("a number of numbers", number, at_most=2**63 - 1) for number in given]
+    most = 2**63 - 1
+    numbers = [as_count("a number of numbers", number, at_most=most) for number in given]
+    return as_seed(rng.seed, name="rng"), numbers
 
 
-def _transform(heat: Number, share: Number, most: Count) -> Transform | None:
-    """Temperature, then top-k, then nucleus, as `generate` of transformers has them."""
-    parts: list[Transform] = []
-    heat = as_number("temperature", heat, above=0)
-    share, most = as_probability("top_p", share), as_count("top_k", most)
-    if heat != 1:
-        parts.append(temperature(heat))
-    if most:
-        parts.append(top_k(most))
-    if share < 1:
-        parts.append(nucleus(share))
-    return compose(*parts) if parts else None
+def as_sampling(sampling: Sampling) -> Sampling:
+    """The sampling itself; a dictionary or a number is none."""
+    if not isinstance(sampling, Sampling):
+        raise UserError(
+            f"sampling is {shown(sampling)}; it must be a Sampling(temperature=..., top_p=..., "
+            "top_k=..., min_p=...)"
+        )
+    return sampling
 
 
 def _totals(results: Sequence[Result[Any]]) -> dict[str, int | float]:

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.support.toy_guided import ALGORITHMS, RECORDS, Noisy, ledger_of, standing_at
+from tests.support.toy_guided import (
+    ALGORITHMS,
+    RECORDS,
+    Noisy,
+    ledger_of,
+    sample_of,
+    standing_at,
+)
 
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
@@ -32,9 +39,7 @@ MORE = {  # options that the cases of `toy_guided` do not have
     "restarts": ("vgb", {"steps": 9, "restarts": 2, "lazy": False, "share": True}),
     "uniform node, forgetful": ("vgb", {"steps": 25, "returns": "uniform", "remember": False}),
 }
-CASES = ALGORITHMS | {
-    label: (RECORDS[name].sample, options) for label, (name, options) in MORE.items()
-}
+CASES = ALGORITHMS | {label: (sample_of(name), options) for label, (name, options) in MORE.items()}
 
 
 class Turning:
@@ -115,4 +120,4 @@ def test_the_same_tokens_and_costs(label):
 
 
 def test_every_algorithm_is_among_the_cases():
-    assert {sample for sample, _ in CASES.values()} == {r.sample for r in RECORDS.values()}
+    assert {sample for sample, _ in CASES.values()} == {sample_of(name) for name in RECORDS}

@@ -92,7 +92,7 @@ def test_the_new_algorithm_has_the_law_of_its_weights(tmp_path):
     """
     run("new", "algorithm", "my_walk")
     walk = loaded(tmp_path / "my_walk.py")
-    assert walk.ALGORITHM.name == "my_walk"
+    assert walk.MyWalk.name == "my_walk"
 
     class Doubt:
         def log_value(self, prefix):
@@ -102,14 +102,16 @@ def test_the_new_algorithm_has_the_law_of_its_weights(tmp_path):
     def law(**options):
         def draw(rng):
             decoder = RecomputingDecoder(Uniform(2, 2), 1)
-            return walk.sample(decoder, Doubt(), length=2, rng=rng, **options).completions()[0]
+            return (
+                walk.MyWalk(**options).sample(decoder, Doubt(), length=2, rng=rng).completions()[0]
+            )
 
         return exact_law(draw).probs
 
     assert law() == pytest.approx({(0, 0): 0.4, (0, 1): 0.4, (1, 0): 0.1, (1, 1): 0.1})
     assert law(strength=0.5)[0, 0] == pytest.approx(1 / 3)
-    with pytest.raises(UserError, match="strength is 0; it must be above 0"):
-        law(strength=0)
+    with pytest.raises(UserError, match="strength is -1.0; it must be at least 0"):
+        law(strength=-1.0)
 
 
 def test_the_new_verifier_is_asked_about_texts(tmp_path):
@@ -141,7 +143,8 @@ def test_a_verifier_that_refuses_too_early_fails_its_axioms(tmp_path, before, af
 def test_the_new_algorithm_goes_on_where_no_token_has_a_value(tmp_path):
     run("new", "algorithm", "my_walk")
     decoder, nothing = RecomputingDecoder(Uniform(2, 3), 4), Rule(lambda x: not x)
-    walked = loaded(tmp_path / "my_walk.py").sample(decoder, nothing, length=3, rng=TorchRng(0))
+    walk = loaded(tmp_path / "my_walk.py").MyWalk()
+    walked = walk.sample(decoder, nothing, length=3, rng=TorchRng(0))
     assert walked.complete.all()
 
 

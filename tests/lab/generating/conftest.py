@@ -3,6 +3,8 @@ import json
 import pytest
 from tests.support.tiny_model_folder import save_tiny_model
 
+from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.transforms import Sampling
 from triptych.lab.generating.settings import make_settings
 
 
@@ -22,15 +24,11 @@ def settings(model_folder):
             "algorithm": "tokenwise",
             "changes": [],
             "max_new_tokens": 4,
-            "temperature": 1.0,
-            "top_p": 1.0,
-            "top_k": 0,
+            "sampling": Sampling(),
             "chat": False,
             "seed": 0,
             "dtype": "float32",
-            "budget_tokens": None,
-            "budget_questions": None,
-            "budget_seconds": None,
+            "budget": Budget(),
             "timeout": 30.0,
         }
         return make_settings(**given | changes)

@@ -11,7 +11,8 @@ from tests.support.tiny_text_model import tiny_lm
 
 from triptych.core.validation import UserError
 from triptych.guidance.batches import default_algorithm
-from triptych.guidance.guide import guide
+from triptych.guidance.guide import Streams, guide
+from triptych.inference.guided.costs import Budget
 from triptych.lab.cli.app import app
 from triptych.lab.generating.completing import (
     Chunk,
@@ -52,8 +53,7 @@ def test_rows_are_what_guide_makes(completer):
         BracketPrefix(),
         "tokenwise",
         max_new_tokens=4,
-        rng=0,
-        numbers=[prompt.stream for prompt in PROMPTS],
+        rng=Streams(0, [prompt.stream for prompt in PROMPTS]),
     )
     assert [row["text"] for row in rows] == found.texts
     assert [row["accepted"] for row in rows] == found.accepted
@@ -158,7 +158,7 @@ def test_without_a_pad_token(settings):
 
 
 def test_a_budget_ends_a_row_and_is_no_failure(completer):
-    (row,) = completer(budget_tokens=2).complete([Prompt(1, "a")])
+    (row,) = completer(budget=Budget(tokens=2)).complete([Prompt(1, "a")])
     assert (row["reason"], row["failed"], row["complete"]) == (
         "token budget used up",
         False,

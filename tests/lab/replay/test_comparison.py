@@ -17,7 +17,7 @@ def side(name):
     demo = demonstrations.demonstration("zeros")
     record = algorithms()[name]
     verifier = demo.value if record.soft else demo.verifier
-    result = demonstrations.generate(record, demo, verifier)
+    result = demonstrations.generate(record(), demo, verifier)
     texts = [demo.text(result.tokens[0].tolist())]
     return Side(record.title, result, texts, demo.correct(result), render_trace(result))
 

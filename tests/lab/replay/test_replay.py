@@ -177,8 +177,8 @@ def test_every_algorithm_gives_a_page_with_every_event(algorithm, task):
     demo = demonstration(task, length=SMALL[task], seed=1)
     verifier, _ = demonstrations.noisy(demo, soft=ALGORITHMS[algorithm].soft, noise=0.1, seed=2)
     limit = {"vgb": {"steps": 60}, "rejection": {"attempts": 8}, "tokenwise": {"tries": 5}}
-    options = limit.get(algorithm)
-    result = demonstrations.generate(algorithm, demo, verifier, rows=2, seed=3, options=options)
+    chosen = ALGORITHMS[algorithm].of(limit.get(algorithm, {}))
+    result = demonstrations.generate(chosen, demo, verifier, rows=2, seed=3)
     correct = demo.correct(result)
     data = embedded(render_trace(result, names=demo.names, correct=correct))
     by_row = sorted(result.trace, key=lambda event: event.row)
@@ -391,8 +391,7 @@ def test_noise_flips_before_the_end_only():
 
 def test_a_row_that_was_given_up_is_not_correct():
     demo = demonstration("zeros", length=12)
-    options = {"attempts": 1}
-    result = demonstrations.generate("rejection", demo, demo.verifier, options=options)
+    result = demonstrations.generate(ALGORITHMS["rejection"](1), demo, demo.verifier)
     assert result.lengths.tolist() == [0]  # which could be completed, and is not
     assert demo.correct(result) == [False]
 
@@ -499,8 +498,8 @@ def test_options_may_be_written_in_two_ways(written, tmp_path):
     out = tmp_path / "replay.html"
     assert run(*written, "--seed", "3", "--out", str(out)).exit_code == 0
     demo = demonstration("dyck", seed=3)
-    options = {"quota": 2, "stride": 3, "redo_argmax": False}
-    result = demonstrations.generate("backtracking", demo, demo.verifier, seed=3, options=options)
+    chosen = ALGORITHMS["backtracking"](quota=2, stride=3, redo_argmax=False)
+    result = demonstrations.generate(chosen, demo, demo.verifier, seed=3)
     data = embedded(out.read_text("utf-8"))
     assert rebuilt(data) == list(result.trace)
     settings = "quota = 2, stride = 3, redo_argmax = False".replace(
@@ -516,29 +515,30 @@ def test_an_option_without_its_value():
 
 
 OWN = """
-from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.generation import Generation
+from dataclasses import dataclass
+
+from triptych.inference.guided.algorithm import Algorithm, option
 
 
-def sample(decoder, verifier, *, length, zeros=1, record=False, rng):
+@dataclass(frozen=True)
+class ZerosFirst(Algorithm[None]):
     \"\"\"`zeros` times token 0, then draws.\"\"\"
-    run = Generation(decoder, verifier, rng, length, record=record)
-    while len(rows := run.open_rows()):
-        if int(run.decoder.lengths[0]) < zeros:
-            run.put(rows * 0, rows, "argmax")
-        else:
-            run.draw(rows)
-    return run.result()
 
+    title = "Zeros first"
+    promise = "none"
+    zeros: int = option(2, "how many")
 
-ALGORITHM = Algorithm(
-    "zeros_first", "Zeros first", sample, (Option("zeros", int, 2, "how many"),), promise="none"
-)
+    def run(self, run):
+        while len(rows := run.open_rows()):
+            if int(run.decoder.lengths[0]) < self.zeros:
+                run.put(rows * 0, rows, "argmax")
+            else:
+                run.draw(rows)
 """
 
 
 def test_an_algorithm_of_ones_own(tmp_path):
-    """`--zeros` is an option of that file alone; the default is its demonstration's."""
+    """`--zeros` is an option of that file alone; with its default."""
     file, out = tmp_path / "mine.py", tmp_path / "replay.html"
     file.write_text(OWN)
     for written, zeros in ((), 2), (("--zeros", "3"), 3):
@@ -551,7 +551,7 @@ def test_an_algorithm_of_ones_own(tmp_path):
     assert "--zeros <int>" in run(str(file), "--help").stdout
     assert "--attempts" not in run(str(file), "--help").stdout
     (tmp_path / "empty.py").write_text("")
-    assert "has no record of an algorithm" in run(str(tmp_path / "empty.py")).stderr
+    assert "has no algorithm; it needs a class" in run(str(tmp_path / "empty.py")).stderr
     assert "there is no file" in run(str(tmp_path / "none.py")).stderr
 
 

@@ -29,6 +29,9 @@ known so far, w is the mean of the m numbers A + B 1[z_i is accepted], where A i
 accepted mass and B the unknown mass before z_i. Each has mean A + (Z - A) = Z given what was drawn
 before, so the proof stands. Where B = 0 the number is A itself, and nothing is drawn.
 
+A verifier with masks says at once which tokens are accepted: then x is drawn from these, and w = Z
+exactly, without a question about any token.
+
 With one try this is `particles`. Worked value: p = (½, ¼, ¼), and token 0 is refused. The draws
 1, 2 have probability ¼ · ⅓ and weight ¼ + ¾ = 1; the draws 1, 0 have ¼ · ⅔ and weight ¼; the draws
 0, 1, 2 have ½ · ½ and weight ¼ + ¼ = ½. So E[w; x = 1] = 1/12 + 1/24 + 1/8 = ¼ = p(1).
@@ -36,7 +39,8 @@ With one try this is `particles`. Worked value: p = (½, ¼, ¼), and token 0 is
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Unpack
 
 import torch
 import torch.nn.functional as F
@@ -46,7 +50,6 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.distinct import distinct_rows
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -55,6 +58,7 @@ from triptych.core.validation import (
     Number,
     UserError,
     as_count,
+    as_flag,
     as_list,
     as_number,
     as_probability,
@@ -64,12 +68,10 @@ from triptych.core.validation import (
 )
 from triptych.inference.answers import probs_after, value_of
 from triptych.inference.guided import particles
-from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.best_of_n import values_of_full_prompts
-from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import (
-    Lengths,
     as_copies,
     as_limit,
     end_set,
@@ -85,8 +87,9 @@ from triptych.inference.guided.resampling import (
     open_particles,
 )
 from triptych.inference.guided.result import Particles, Result
-from triptych.inference.guided.transforms import Transform
 
+PARTICLES = 6
+"""Candidates of a row where no number is given, and the verifier has no masks."""
 TRIES = 1000
 """Tokens that are tried for one place where no number is given."""
 _PAGE = 256  # tokens on a page; of a larger vocabulary a page is drawn, and then a token on it
@@ -109,26 +112,13 @@ class Info(NamedTuple):
     particles: Particles
 
 
-def sample(
-    decoder: Decoder,
-    verifier: VerifierLike,
-    *,
-    length: Lengths,
-    n: Count,
-    ess: Number = 0.5,
-    tries: Count | None = None,
-    estimates: Count = 1,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
-) -> Result[Info]:
+@dataclass(frozen=True)
+class Adaptive(Algorithm[Info]):
     """Complete every row with one of n particles.
 
     ess         resample a row when its effective sample size falls below ess · n; 1.0 always
                 resamples, 0.0 never does
-    tries       tokens that a particle draws for one place at most; None is `TRIES`
+    tries       tokens that a particle draws for one place at most
     estimates   draws for the estimate of the accepted mass; more of them, less noise
 
     Every draw is one call of the generator, and only tokens that are kept are written. Particles
@@ -136,60 +126,67 @@ def sample(
     0 has died: it stands at its prompt. So does a row that is over its budget, which is looked at
     before every draw. About a prompt of full length the verifier is asked once.
     """
-    n, ess = as_copies(n), as_probability("ess", ess)
-    most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
-    estimates = as_limit("estimates", estimates, at_least=1)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        probability=False,
-        budget=budget,
+
+    title = "Particles with adaptive rejection"
+    promise = (
+        "as n grows the law tends to p(x) V(x), normalised; the mean weight is an unbiased "
+        "estimate of the normaliser, for any number of tries"
     )
-    n = as_copies(n, run.batch)
-    log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
-    values = torch.zeros_like(log_weights)
-    smallest = effective_size(log_weights)
-    refused = torch.zeros_like(run.owner)
-    begun = run.open_rows(tokens=n)  # stops rows that have no token for each particle
-    first = run.laws(begun) if len(begun) else None  # the particles of a row share its first law
-    cloud = run.fork(run.every_row().repeat_interleave(n))
-    drawn = torch.nonzero(torch.isin(cloud.owner, begun))[:, 0]
-    while len(drawn):
-        laws = cloud.laws(drawn) if first is None else first.repeat_interleave(n, 0)
-        step, first = _Step(cloud, drawn, laws), None
-        step.search(most)
-        step.estimate(estimates, most)
-        refused.index_add_(0, cloud.owner[drawn], step.refused)
-        log_weights, values = step.write(log_weights, values)
-        cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, ess)
-        smallest = torch.minimum(smallest, size)
-        drawn = open_particles(cloud, log_weights)
-    ended = finish(run, cloud, log_weights, values)
-    asked = run.costs.verifier_calls.clone()
-    return run.result(
-        Info(ended.died, ended.log_normaliser, smallest, asked, refused, ended.particles)
+    soft = True
+    probability = False
+
+    n: int | None = option(None, "candidates; none: 1 with masks, else 6", at_least=1)
+    ess: float = option(
+        0.5, "resample when the effective sample size is below ess * n", at_least=0, at_most=1
     )
+    tries: int = option(1000, "tokens drawn for one place at most", at_least=1)
+    estimates: int = option(1, "draws that estimate how much is accepted", at_least=1)
+
+    def _particles(self, run: Generation) -> int:
+        return self.n or (1 if run.mask_says_all else PARTICLES)
+
+    def run(self, run: Generation) -> Info:
+        """Draw again until a token is accepted, weigh, resample."""
+        n = as_copies(self._particles(run), run.batch)
+        log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
+        values = torch.zeros_like(log_weights)
+        smallest = effective_size(log_weights)
+        refused = torch.zeros_like(run.owner)
+        begun = run.open_rows(tokens=n)  # stops rows that have no token for each particle
+        first = run.laws(begun) if len(begun) else None  # a row's particles share its first law
+        cloud = run.fork(run.every_row().repeat_interleave(n))
+        drawn = torch.nonzero(torch.isin(cloud.owner, begun))[:, 0]
+        while len(drawn):
+            laws = cloud.laws(drawn) if first is None else first.repeat_interleave(n, 0)
+            step, first = _Step(cloud, drawn, laws), None
+            if run.has_masks:
+                step.take_allowed()
+            else:
+                step.search(self.tries)
+                step.estimate(self.estimates, self.tries)
+            refused.index_add_(0, cloud.owner[drawn], step.refused)
+            log_weights, values = step.write(log_weights, values)
+            cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, self.ess)
+            smallest = torch.minimum(smallest, size)
+            drawn = open_particles(cloud, log_weights)
+        ended = finish(run, cloud, log_weights, values)
+        asked = run.costs.verifier_calls.clone()
+        return Info(ended.died, ended.log_normaliser, smallest, asked, refused, ended.particles)
 
 
-ALGORITHM = Algorithm(
-    "adaptive",
-    "Particles with adaptive rejection",
-    sample,
-    options=(
-        Option("n", int, 6, "candidates"),
-        Option("ess", float, 0.5, "resample when the effective sample size is below ess * n"),
-        Option("tries", int, 1000, "tokens drawn for one place at most"),
-        Option("estimates", int, 1, "draws that estimate how much is accepted"),
-    ),
-    soft=True,
-    promise="as n grows the law tends to p(x) V(x), normalised; the mean weight is an unbiased "
-    "estimate of the normaliser, for any number of tries",
-)
+def sample(
+    decoder: Decoder,
+    verifier: VerifierLike,
+    *,
+    n: Count,
+    ess: Number = 0.5,
+    tries: Count | None = None,
+    estimates: Count = 1,
+    **shared: Unpack[Shared],
+) -> Result[Info]:
+    """Complete every row with one of n particles; `tries` None is `TRIES`."""
+    own = {"n": n, "ess": ess, "tries": TRIES if tries is None else tries, "estimates": estimates}
+    return Adaptive.of(own).sample(decoder, verifier, **shared)
 
 
 class _Step:
@@ -199,6 +196,7 @@ class _Step:
     the same, and each of perhaps a thousand tries looks at few numbers.
 
     rows      the particles, as rows of `cloud`
+    laws      their next-token laws
     left      log-probabilities of the tokens that a particle has not drawn, by page; -inf for the
               others, and beyond the last token
     pages     log-probability of each page: of the tokens on it that are left
@@ -215,21 +213,41 @@ class _Step:
         laws: Float[Tensor, "rows vocab"],
     ) -> None:
         self.cloud, self.rows = cloud, rows
-        left, page = laws.double().log_softmax(-1), min(_PAGE, laws.shape[-1])
-        left = F.pad(left, (0, -left.shape[1] % page), value=-torch.inf)
-        self.left = left.unflatten(1, (-1, page))
-        self.pages = self.left.logsumexp(-1)
+        self.laws = laws.double().log_softmax(-1)
         self.token, self.refused = torch.full_like(rows, -1), torch.zeros_like(rows)
         self.tried = torch.zeros_like(rows)
-        self.log_mass = torch.full_like(self.pages[:, 0], -torch.inf)
+        self.log_mass = torch.full_like(self.laws[:, 0], -torch.inf)
         self.log_value, self.log_prob = self.log_mass.clone(), self.log_mass.clone()
         tokens = cloud.decoder.tokens[rows]
         texts = torch.cat([cloud.owner[rows, None], cloud.decoder.lengths[rows, None], tokens], 1)
         self._text = distinct_rows(texts).group.tolist()
         self._known: dict[tuple[int, int], float] = {}  # log V of (text, token)
 
+    def take_allowed(self) -> None:
+        """Draw from what the mask allows, whose mass is the weight: nothing is refused."""
+        first: dict[int, int] = {}
+        places = [first.setdefault(text, place) for place, text in enumerate(self._text)]
+        several = torch.tensor([*first.values()], device=self.rows.device)  # texts, each once
+        ranked = {place: rank for rank, place in enumerate(first.values())}
+        whose = torch.tensor([ranked[place] for place in places], device=self.rows.device)
+        allowed = self.cloud.masks(self.rows[several])[whose]
+        left = self.laws.masked_fill(~allowed, -torch.inf)
+        self.log_mass = left.logsumexp(-1)
+        some = torch.nonzero(self.log_mass > -torch.inf)[:, 0]
+        if len(some) == 0:
+            return
+        law = left[some] - self.log_mass[some, None]
+        self.token[some] = self.cloud.choose(law, self.rows[some])
+        self.log_value[some] = 0.0
+        if not self.cloud.mask_says_all:
+            self.log_value[some] = self._ask(some, self.token[some])
+
     def search(self, most: int) -> None:
         """Draw until a token is accepted, at most `most` times."""
+        left, page = self.laws, min(_PAGE, self.laws.shape[-1])
+        left = F.pad(left, (0, -left.shape[1] % page), value=-torch.inf)
+        self.left = left.unflatten(1, (-1, page))
+        self.pages = self.left.logsumexp(-1)
         active = torch.arange(len(self.rows), device=self.rows.device)
         for number in range(1, most + 1):
             active, log_left = self._with_mass(active)
@@ -407,10 +425,15 @@ def law(
     ess: Number = 0.5,
     tries: Count | None = None,
     estimates: Count = 1,
+    masks: bool = False,
     end_token: EndTokens | None = None,
 ) -> dict[tuple[int, ...], float]:
     """The exact law of `sample` from the empty prompt, by following the particles and their
-    weights: slow and obvious. The probabilities sum to that of not dying."""
+    weights: slow and obvious. The probabilities sum to that of not dying.
+
+    masks   the verifier has masks, so the weight of a step is the accepted mass itself
+    """
+    masks = as_flag("masks", masks)
     check_can("lm", lm, "vocab_size", "next_token_log_probs")
     length, ends = as_size("length", length), end_set(end_token, lm.vocab_size)
     n = as_count("n", n, at_least=1, at_most=MAX_FOLLOWED)
@@ -422,12 +445,15 @@ def law(
             value_of(verifier, (*x, token), over=token in ends) for token in range(lm.vocab_size)
         ]
         before = value_of(verifier, x) if x else 0.0
-        step = proposals(
-            probs_after(lm, x),
-            [value > -math.inf for value in values],
-            tries=tries,
-            estimates=estimates,
-        )
+        probs, says = probs_after(lm, x), [value > -math.inf for value in values]
+        step = proposals(probs, says, tries=tries, estimates=estimates) if not masks else {}
+        mass = math.fsum(q for q, said in zip(probs, says, strict=True) if said)
+        if masks:
+            step = {
+                (token, mass): q / mass
+                for token, (q, said) in enumerate(zip(probs, says, strict=True))
+                if said and q > 0
+            } or {(-1, 0.0): 1.0}
         return [
             ((*x, token), weight + math.log(w) + values[token] - before, q)
             if token >= 0

@@ -3,46 +3,40 @@
 With a transform this is nucleus, top-k or temperature sampling, and with `argmax` greedy decoding.
 """
 
+from dataclasses import dataclass
+from typing import Unpack
+
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import EndTokens
-from triptych.inference.guided.algorithm import Algorithm
-from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.algorithm import Algorithm, Shared
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths
 from triptych.inference.guided.result import Result
-from triptych.inference.guided.transforms import Transform, nucleus
+from triptych.inference.guided.transforms import nucleus
+
+
+@dataclass(frozen=True)
+class Ancestral(Algorithm[None]):
+    """Complete every row. A verifier is never asked: it may stand there to be left out."""
+
+    title = "Ancestral sampling"
+    promise = "the model's own law; the verifier is never asked"
+    needs_verifier = False
+
+    def run(self, run: Generation) -> None:
+        """Draw token after token."""
+        while len(rows := run.open_rows()):
+            run.draw(rows)
 
 
 def sample(
-    decoder: Decoder,
-    verifier: VerifierLike | None = None,
-    *,
-    length: Lengths,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
+    decoder: Decoder, verifier: VerifierLike | None = None, **shared: Unpack[Shared]
 ) -> Result[None]:
-    """Complete every row. A verifier is never asked: it may stand there to be left out."""
-    run = Generation(decoder, verifier, rng, length, end_token, transform, record, budget=budget)
-    while len(rows := run.open_rows()):
-        run.draw(rows)
-    return run.result()
-
-
-ALGORITHM = Algorithm(
-    "ancestral",
-    "Ancestral sampling",
-    sample,
-    promise="the model's own law; the verifier is never asked",
-)
+    """Complete every row; see `Ancestral`."""
+    return Ancestral().sample(decoder, verifier, **shared)
 
 
 def examples() -> dict[str, OneShot]:

@@ -14,7 +14,8 @@ has fewer than B tokens, exactly those that were erased are redone, not B; and a
 <eos> stops there.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Unpack
 
 import torch
 from jaxtyping import Int
@@ -22,16 +23,13 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, EndTokens, Number, as_flag, as_size, check_can
 from triptych.inference.answers import probs_after, value_of
-from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import (
-    Lengths,
     as_limit,
     check_full_length,
     end_set,
@@ -39,7 +37,6 @@ from triptych.inference.guided.options import (
     path_counter,
 )
 from triptych.inference.guided.result import Result
-from triptych.inference.guided.transforms import Transform
 
 
 class Info(NamedTuple):
@@ -51,23 +48,8 @@ class Info(NamedTuple):
     erased_prompt: Int[Tensor, " batch"]
 
 
-def sample(
-    decoder: Decoder,
-    verifier: VerifierLike,
-    *,
-    length: Lengths,
-    quota: Count,
-    stride: Count,
-    redo_argmax: bool = True,
-    verify_redone: bool = False,
-    threshold: Number = 0.5,
-    into_prompt: Count = 0,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
-) -> Result[Info]:
+@dataclass(frozen=True)
+class Backtracking(Algorithm[Info]):
     """Complete every row; V < threshold is a refusal.
 
     quota, stride   Q backtracks a row, of B tokens each
@@ -75,64 +57,67 @@ def sample(
     verify_redone   True asks the verifier about redone tokens too, and may backtrack there again
     into_prompt     how many tokens of its prompt a row may erase; 0 as printed
     """
-    quota, stride = as_limit("quota", quota, at_least=0), as_limit("stride", stride, at_least=1)
-    into_prompt = as_limit("into_prompt", into_prompt, at_least=0)
-    redo_argmax = as_flag("redo_argmax", redo_argmax)
-    verify_redone = as_flag("verify_redone", verify_redone)
-    smallest = log_threshold(threshold)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        smallest=smallest,
-        budget=budget,
+
+    title = "Tokenwise rejection with backtracking"
+    promise = (
+        "at most quota * stride tokens of a row are erased; its law has no formula, and `law` "
+        "computes it"
     )
-    prompt, quota_left = run.start, torch.full_like(run.start, quota)
-    floor = (prompt - into_prompt).clamp(min=0)
-    redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
-    while len(rows := run.open_rows()):
-        redoing = run.decoder.lengths[rows] < redo_until[rows]
-        laws = run.laws(rows)
-        run.put(laws[redoing].argmax(-1), rows[redoing], "argmax")
-        drawn = rows[~redoing]
-        if len(drawn):
-            run.put(run.choose(laws[~redoing], drawn), drawn, "draw")
-        asked = rows if verify_redone else drawn
-        asked = asked[quota_left[asked] > 0]
-        values = run.log_values(asked)
-        refusing = values < smallest
-        run.note("accept", asked[~refusing], values[~refusing])
-        run.note("reject", asked[refusing], values[refusing])
-        refused = asked[refusing]
-        if len(refused) == 0:
-            continue
-        ends = run.decoder.lengths[refused]
-        if redo_argmax:
-            redo_until[refused] = torch.maximum(redo_until[refused], ends)
-        quota_left[refused] -= 1
-        run.erase((ends - floor[refused]).clamp(max=stride), refused, "backtrack")
-    return run.result(Info(quota_left, prompt - run.start))
+
+    quota: int = option(4, "how often a row may erase", at_least=0)
+    stride: int = option(4, "how many tokens it erases at a time", at_least=1)
+    redo_argmax: bool = option(True, "take the likeliest tokens where some were erased")
+    verify_redone: bool = option(False, "ask the verifier about those tokens too")
+    threshold: float = option(0.5, "a prefix with V below it is refused", at_least=0, at_most=1)
+    into_prompt: int = option(0, "how many tokens of its prompt a row may erase", at_least=0)
+
+    @property
+    def smallest(self) -> float:
+        """log V from which a text is accepted."""
+        return log_threshold(self.threshold)
+
+    def run(self, run: Generation) -> Info:
+        """Draw, ask, erase, redo."""
+        prompt, quota_left = run.start, torch.full_like(run.start, self.quota)
+        floor = (prompt - self.into_prompt).clamp(min=0)
+        redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
+        while len(rows := run.open_rows()):
+            redoing = run.decoder.lengths[rows] < redo_until[rows]
+            laws = run.laws(rows)
+            run.put(laws[redoing].argmax(-1), rows[redoing], "argmax")
+            drawn = rows[~redoing]
+            if len(drawn):
+                run.put(run.choose(laws[~redoing], drawn), drawn, "draw")
+            asked = rows if self.verify_redone else drawn
+            asked = asked[quota_left[asked] > 0]
+            values = run.log_values(asked)
+            refused = run.judge(asked, values, values >= self.smallest)
+            if len(refused) == 0:
+                continue
+            ends = run.decoder.lengths[refused]
+            if self.redo_argmax:
+                redo_until[refused] = torch.maximum(redo_until[refused], ends)
+            quota_left[refused] -= 1
+            run.erase((ends - floor[refused]).clamp(max=self.stride), refused, "backtrack")
+        return Info(quota_left, prompt - run.start)
 
 
-ALGORITHM = Algorithm(
-    "backtracking",
-    "Tokenwise rejection with backtracking",
-    sample,
-    options=(
-        Option("quota", int, 4, "how often a row may erase"),
-        Option("stride", int, 4, "how many tokens it erases at a time"),
-        Option("redo_argmax", bool, True, "take the likeliest tokens where some were erased"),
-        Option("verify_redone", bool, False, "ask the verifier about those tokens too"),
-        Option("threshold", float, 0.5, "a prefix with V below it is refused"),
-        Option("into_prompt", int, 0, "how many tokens of its prompt a row may erase"),
-    ),
-    promise="at most quota * stride tokens of a row are erased; its law has no formula, and `law` "
-    "computes it",
-)
+def sample(
+    decoder: Decoder,
+    verifier: VerifierLike,
+    *,
+    quota: Count,
+    stride: Count,
+    redo_argmax: bool = True,
+    verify_redone: bool = False,
+    threshold: Number = 0.5,
+    into_prompt: Count = 0,
+    **shared: Unpack[Shared],
+) -> Result[Info]:
+    """Complete every row; see `Backtracking`."""
+    own = {"quota": quota, "stride": stride, "redo_argmax": redo_argmax}
+    own |= {"verify_redone": verify_redone, "threshold": threshold, "into_prompt": into_prompt}
+    return Backtracking.of(own).sample(decoder, verifier, **shared)
 
 
 def law(

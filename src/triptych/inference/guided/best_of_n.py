@@ -8,7 +8,8 @@ below its value v and those after it not above, so that
 Ties go to the first. Worked value: a fair bit, V(1) > V(0), n = 2: P(1) = ½ (1 + ½) = ¾.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Unpack
 
 import torch
 from jaxtyping import Float, Int
@@ -16,22 +17,18 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count, EndTokens, Numbers, UserError, as_count, as_floats
+from triptych.core.validation import Count, Numbers, UserError, as_count, as_floats
 from triptych.inference.answers import values_of
-from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import (
-    Lengths,
     as_copies,
     check_full_length,
     check_table,
 )
 from triptych.inference.guided.result import Candidates, Result
-from triptych.inference.guided.transforms import Transform
 
 _MOST_TERMS = 2**16  # the law of the best of n is a sum of n
 
@@ -45,56 +42,49 @@ class Info(NamedTuple):
     candidates: Candidates
 
 
-def sample(
-    decoder: Decoder,
-    verifier: VerifierLike,
-    *,
-    length: Lengths,
-    n: Count,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
-) -> Result[Info]:
+@dataclass(frozen=True)
+class BestOfN(Algorithm[Info]):
     """Complete every row n times and keep the completion with the largest V of the full string.
 
     Every candidate's tokens and its question to the verifier are counted. A row that is over its
     budget before its candidates are done keeps none of them.
     """
-    n = as_copies(n)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        probability=False,
-        budget=budget,
-    )
+
+    title = "Best of n"
+    promise = "the string of largest V among n draws from the model; `law` is exact"
+    probability = False
+
+    n: int = option(4, "candidates", at_least=1)
+
+    def run(self, run: Generation) -> Info:
+        """Write n strings a row and keep one."""
+        candidates, groups, done = whole_strings(run, self.n)
+        best, values = keep_best(candidates, groups[done])
+        every = all_candidates(candidates, groups, done)
+        run.adopt(candidates, groups[:, 0].index_copy(0, done, best), done, values)
+        kept = torch.full((run.batch,), -torch.inf, dtype=values.dtype, device=values.device)
+        return Info(kept.index_copy(0, done, values), every)
+
+
+def sample(
+    decoder: Decoder, verifier: VerifierLike, *, n: Count, **shared: Unpack[Shared]
+) -> Result[Info]:
+    """Complete every row with the best of n; see `BestOfN`."""
+    return BestOfN.of({"n": n}).sample(decoder, verifier, **shared)
+
+
+def whole_strings(
+    run: Generation, n: int
+) -> tuple[Generation, Int[Tensor, "rows n"], Int[Tensor, " done"]]:
+    """n whole strings for every row: a fork that has them, where they stand in it, and the rows
+    that were not stopped before they had all of theirs."""
     n = as_copies(n, run.batch)
     run.open_rows(tokens=n)  # stops rows that have no token for each candidate
     candidates = branch(run, run.every_row().repeat_interleave(n))
     while len(rows := candidates.open_rows()):
         candidates.draw(rows)
     groups = candidates.every_row().reshape(-1, n)
-    done = torch.nonzero(~run.stopped())[:, 0]
-    best, values = keep_best(candidates, groups[done])
-    every = _all_candidates(candidates, groups, done)
-    run.adopt(candidates, groups[:, 0].index_copy(0, done, best), done, values)
-    kept = torch.full((run.batch,), -torch.inf, dtype=values.dtype, device=values.device)
-    return run.result(Info(kept.index_copy(0, done, values), every))
-
-
-ALGORITHM = Algorithm(
-    "best_of_n",
-    "Best of n",
-    sample,
-    options=(Option("n", int, 4, "candidates"),),
-    promise="the string of largest V among n draws from the model; `law` is exact",
-)
+    return candidates, groups, torch.nonzero(~run.stopped())[:, 0]
 
 
 def branch(run: Generation, copies: Int[Tensor, " copies"]) -> Generation:
@@ -112,7 +102,7 @@ def branch(run: Generation, copies: Int[Tensor, " copies"]) -> Generation:
     return fork
 
 
-def _all_candidates(
+def all_candidates(
     candidates: Generation, groups: Int[Tensor, "rows n"], done: Int[Tensor, " done"]
 ) -> Candidates:
     """What the rows chose among; the verifier was asked about those of the rows in `done`."""

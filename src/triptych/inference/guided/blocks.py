@@ -10,7 +10,8 @@ has at most two bits, the first block is 1, 01 or 00 with V = 1, 1, 0 and has tw
 with 1/16, 01 with 5/16, 1 with 5/8; a second block follows the 1 alone, so P(11) = 5/8 · 3/4.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -18,29 +19,25 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import Count, EndToken, EndTokens, as_count, as_end_token
 from triptych.inference.answers import probs_after, value_of, values_of
-from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.best_of_n import (
     branch,
     keep_best,
     kept_probs,
     values_of_full_prompts,
 )
-from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import (
-    Lengths,
     as_copies,
     check_full_length,
     check_table,
     end_set,
 )
 from triptych.inference.guided.result import Result
-from triptych.inference.guided.transforms import Transform
 
 
 class Info(NamedTuple):
@@ -49,20 +46,8 @@ class Info(NamedTuple):
     log_value: Float[Tensor, " batch"]
 
 
-def sample(
-    decoder: Decoder,
-    verifier: VerifierLike,
-    *,
-    length: Lengths,
-    block: Count,
-    n: Count,
-    block_end: EndTokens | None = None,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
-) -> Result[Info]:
+@dataclass(frozen=True)
+class Blocks(Algorithm[Info]):
     """Complete every row block by block; the first block begins where the prompt ends.
 
     block       tokens of a block, or the most of them where it may end earlier
@@ -72,38 +57,51 @@ def sample(
     a prompt of full length the verifier is asked once. A row that is over its budget keeps the
     blocks that were chosen.
     """
-    block, n = as_count("block", block, at_least=1), as_copies(n)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        probability=False,
-        budget=budget,
-    )
-    n = as_copies(n, run.batch)
-    block_end = as_end_token(block_end, run.decoder.vocab_size, name="block_end")
-    latest = values_of_full_prompts(run)
-    while len(rows := run.open_rows(tokens=n)):
-        counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come along once
-        candidates = branch(run, run.every_row().repeat_interleave(counts))
-        begun = run.decoder.lengths[candidates.owner]
-        for _ in range(block - 1):
-            growing = candidates.open_rows()
-            if block_end is not None:
-                growing = growing[~_ended(candidates, begun, block_end)[growing]]
-            if len(growing) == 0:
-                break
-            candidates.draw(growing)
-        rows = rows[~run.stopped()[rows]]
-        first = counts.cumsum(0) - counts
-        groups = first[rows][:, None] + torch.arange(n, device=rows.device)
-        best, latest[rows] = keep_best(candidates, groups)
-        run.adopt(candidates, first.index_copy(0, rows, best), rows, latest[rows])
-    return run.result(Info(latest))
+
+    title = "Block best-of-n"
+    promise = "each block is the one of largest V among n draws from the model; `law` is exact"
+    probability = False
+
+    block: int = option(4, "tokens of a block", at_least=1)
+    n: int = option(4, "candidates", at_least=1)
+    block_end: EndTokens | None = None
+
+    def run(self, run: Generation) -> Info:
+        """Write block after block."""
+        n = as_copies(self.n, run.batch)
+        block_end = as_end_token(self.block_end, run.decoder.vocab_size, name="block_end")
+        latest = values_of_full_prompts(run)
+        while len(rows := run.open_rows(tokens=n)):
+            counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come once
+            candidates = branch(run, run.every_row().repeat_interleave(counts))
+            begun = run.decoder.lengths[candidates.owner]
+            for _ in range(self.block - 1):
+                growing = candidates.open_rows()
+                if block_end is not None:
+                    growing = growing[~_ended(candidates, begun, block_end)[growing]]
+                if len(growing) == 0:
+                    break
+                candidates.draw(growing)
+            rows = rows[~run.stopped()[rows]]
+            first = counts.cumsum(0) - counts
+            groups = first[rows][:, None] + torch.arange(n, device=rows.device)
+            best, latest[rows] = keep_best(candidates, groups)
+            run.adopt(candidates, first.index_copy(0, rows, best), rows, latest[rows])
+        return Info(latest)
+
+
+def sample(
+    decoder: Decoder,
+    verifier: VerifierLike,
+    *,
+    block: Count,
+    n: Count,
+    block_end: EndTokens | None = None,
+    **shared: Unpack[Shared],
+) -> Result[Info]:
+    """Complete every row block by block; see `Blocks`."""
+    own = {"block": block, "n": n, "block_end": block_end}
+    return Blocks.of(own).sample(decoder, verifier, **shared)
 
 
 def _ended(
@@ -113,18 +111,6 @@ def _ended(
     tokens, lengths = candidates.decoder.tokens, candidates.decoder.lengths
     last = tokens.gather(1, (lengths - 1).clamp(min=0)[:, None])[:, 0]
     return (lengths > begun) & is_end(last, block_end)
-
-
-ALGORITHM = Algorithm(
-    "blocks",
-    "Block best-of-n",
-    sample,
-    options=(
-        Option("block", int, 4, "tokens of a block"),
-        Option("n", int, 4, "candidates"),
-    ),
-    promise="each block is the one of largest V among n draws from the model; `law` is exact",
-)
 
 
 def law(

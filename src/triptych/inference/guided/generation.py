@@ -26,6 +26,8 @@ from triptych.core.protocols import (
     Decoder,
     Ends,
     EndsRows,
+    Graded,
+    Masks,
     OfModel,
     Question,
     ReadsOver,
@@ -43,7 +45,7 @@ from triptych.core.validation import (
     as_flag,
     check_callable,
 )
-from triptych.inference.answers import HIGHEST_VALUE, check_laws
+from triptych.inference.answers import HIGHEST_VALUE, check_laws, described
 from triptych.inference.guided.asking import NoAnswer, answered, as_verifier, name_of_verifier
 from triptych.inference.guided.costs import Budget as Budget
 from triptych.inference.guided.costs import Costs as Costs
@@ -275,6 +277,76 @@ class Generation:
         values = self._answers(self._question(rows))
         self.hear(rows, values)
         return values
+
+    @property
+    def has_masks(self) -> bool:
+        """The verifier says of the whole vocabulary which tokens may come next."""
+        return isinstance(self.verifier, Masks)
+
+    @property
+    def mask_says_all(self) -> bool:
+        """What a mask allows has V = 1."""
+        graded = isinstance(self.verifier, Graded) and self.verifier.graded
+        return self.has_masks and not graded
+
+    def masks(self, rows: Int[Tensor, " rows"]) -> Bool[Tensor, "rows vocab"]:
+        """Which tokens may follow each row: one question a row, for the whole vocabulary."""
+        verifier, owner = self.verifier, self.owner[rows]
+        assert isinstance(verifier, Masks)
+        asked = self._question(rows)
+        self.costs.verifier_calls.index_add_(0, owner, torch.ones_like(owner))
+        own, began, name = self._passes(verifier), time.perf_counter(), type(verifier).__name__
+        try:
+            allowed = verifier.masks(asked)
+        except Exception as error:
+            sentence = f"{name} raised {type(error).__name__}: {error}"
+            raise self._failure(sentence, asked) from error
+        finally:
+            self.costs.verifier_seconds += time.perf_counter() - began
+            made = self._passes(verifier) - own if isinstance(verifier, CountsPasses) else 1
+            self.costs.verifier_passes += made
+        size = (len(rows), self.decoder.vocab_size)
+        right = isinstance(allowed, Tensor) and allowed.dtype == torch.bool
+        if not right or allowed.shape != size or allowed.device != rows.device:
+            raise self._failure(
+                f"{name} must answer masks of shape {size}, True and False on {rows.device}; it "
+                f"gave {described(allowed)}",
+                asked,
+            )
+        return allowed
+
+    def allowed_laws(
+        self, rows: Int[Tensor, " rows"]
+    ) -> tuple[Float[Tensor, "rows vocab"], Float[Tensor, " rows"]]:
+        """The law of each row given what its mask allows, and the log of the mass that it allows.
+
+        The law itself and 0 where the verifier has no masks. A row of mass 0 has no law.
+        """
+        laws = self.laws(rows).double()
+        if not self.has_masks:
+            return laws, torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        masked = laws.masked_fill(~self.masks(rows), -torch.inf)
+        mass = masked.logsumexp(-1)
+        return masked - torch.where(torch.isneginf(mass), 0.0, mass)[:, None], mass
+
+    def drawn_log_values(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"]:
+        """log V after a token that was drawn from the allowed law; nobody is asked if it is 0."""
+        if not self.mask_says_all:
+            return self.log_values(rows)
+        values = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
+        self.hear(rows, values)
+        return values
+
+    def judge(
+        self,
+        rows: Int[Tensor, " rows"],
+        log_values: Float[Tensor, " rows"],
+        kept: Bool[Tensor, " rows"],
+    ) -> Int[Tensor, " refused"]:
+        """Note which rows are accepted and which are refused; those that are refused."""
+        self.note("accept", rows[kept], log_values[kept])
+        self.note("reject", rows[~kept], log_values[~kept])
+        return rows[~kept]
 
     def cut_off(self) -> Bool[Tensor, " batch"]:
         """Rows that are finished because they have their full length, and not by an end token."""

@@ -13,7 +13,8 @@ pairs 00, 01, 10, 11 give a 1 with 0, ⅔, ⅔, 1, so P(1) = 7/12, between ½ an
 1, 3/2, 3/2, 2, on average 3/2 = E_p[V].
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Unpack
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -21,7 +22,6 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -34,11 +34,10 @@ from triptych.core.validation import (
     check_can,
 )
 from triptych.inference.answers import probs_after, value_of
-from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.best_of_n import branch, values_of_full_prompts
-from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_copies, end_set
+from triptych.inference.guided.options import as_copies, end_set
 from triptych.inference.guided.resampling import (
     MAX_FOLLOWED,
     Text,
@@ -48,8 +47,8 @@ from triptych.inference.guided.resampling import (
     finish,
     open_particles,
 )
-from triptych.inference.guided.result import Particles, Result
-from triptych.inference.guided.transforms import Transform
+from triptych.inference.guided.result import Particles as AllParticles
+from triptych.inference.guided.result import Result
 
 
 class Info(NamedTuple):
@@ -62,22 +61,11 @@ class Info(NamedTuple):
     died: Bool[Tensor, " batch"]
     log_normaliser: Float[Tensor, " batch"]
     smallest_ess: Float[Tensor, " batch"]
-    particles: Particles
+    particles: AllParticles
 
 
-def sample(
-    decoder: Decoder,
-    verifier: VerifierLike,
-    *,
-    length: Lengths,
-    n: Count,
-    ess: Number = 0.5,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
-) -> Result[Info]:
+@dataclass(frozen=True)
+class Particles(Algorithm[Info]):
     """Complete every row with one of n particles.
 
     ess   resample a row when its effective sample size falls below ess · n; 1.0 always resamples,
@@ -87,49 +75,51 @@ def sample(
     particles all have weight 0 has died: it stands at its prompt. So does a row that is over its
     budget. About a prompt of full length the verifier is asked once.
     """
-    n, ess = as_copies(n), as_probability("ess", ess)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        probability=False,
-        budget=budget,
+
+    title = "Sequential Monte Carlo"
+    promise = (
+        "as n grows the law tends to p(x) V(x), normalised; the mean weight is an unbiased "
+        "estimate of the normaliser"
     )
-    n = as_copies(n, run.batch)
-    log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
-    values = torch.zeros_like(log_weights)
-    smallest = effective_size(log_weights)
-    run.open_rows(tokens=n)  # stops rows that have no token for each particle
-    copies = run.every_row().repeat_interleave(n)
-    drawn = torch.nonzero((~run.finished() & ~run.stopped())[copies])[:, 0]
-    cloud = branch(run, copies)
-    while len(drawn):
-        log_weights, values = _weigh(cloud, drawn, log_weights, values)
-        cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, ess)
-        smallest = torch.minimum(smallest, size)
-        drawn = open_particles(cloud, log_weights)
-        if len(drawn):
-            cloud.draw(drawn)
-    ended = finish(run, cloud, log_weights, values)
-    return run.result(Info(ended.died, ended.log_normaliser, smallest, ended.particles))
+    soft = True
+    probability = False
+
+    n: int = option(6, "candidates", at_least=1)
+    ess: float = option(
+        0.5, "resample when the effective sample size is below ess * n", at_least=0, at_most=1
+    )
+
+    def run(self, run: Generation) -> Info:
+        """Draw, weigh, resample."""
+        n = as_copies(self.n, run.batch)
+        log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
+        values = torch.zeros_like(log_weights)
+        smallest = effective_size(log_weights)
+        run.open_rows(tokens=n)  # stops rows that have no token for each particle
+        copies = run.every_row().repeat_interleave(n)
+        drawn = torch.nonzero((~run.finished() & ~run.stopped())[copies])[:, 0]
+        cloud = branch(run, copies)
+        while len(drawn):
+            log_weights, values = _weigh(cloud, drawn, log_weights, values)
+            cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, self.ess)
+            smallest = torch.minimum(smallest, size)
+            drawn = open_particles(cloud, log_weights)
+            if len(drawn):
+                cloud.draw(drawn)
+        ended = finish(run, cloud, log_weights, values)
+        return Info(ended.died, ended.log_normaliser, smallest, ended.particles)
 
 
-ALGORITHM = Algorithm(
-    "particles",
-    "Sequential Monte Carlo",
-    sample,
-    options=(
-        Option("n", int, 6, "candidates"),
-        Option("ess", float, 0.5, "resample when the effective sample size is below ess * n"),
-    ),
-    soft=True,
-    promise="as n grows the law tends to p(x) V(x), normalised; the mean weight is an unbiased "
-    "estimate of the normaliser",
-)
+def sample(
+    decoder: Decoder,
+    verifier: VerifierLike,
+    *,
+    n: Count,
+    ess: Number = 0.5,
+    **shared: Unpack[Shared],
+) -> Result[Info]:
+    """Complete every row with one of n particles; see `Particles`."""
+    return Particles.of({"n": n, "ess": ess}).sample(decoder, verifier, **shared)
 
 
 def _weigh(
@@ -140,9 +130,7 @@ def _weigh(
 ) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n"]]:
     """Weights and log-values after the particles in `drawn` got a token."""
     said = cloud.log_values(drawn)
-    alive = ~torch.isneginf(said)
-    cloud.note("accept", drawn[alive], said[alive])
-    cloud.note("reject", drawn[~alive], said[~alive])
+    cloud.judge(drawn, said, ~torch.isneginf(said))
     gain = torch.zeros_like(log_weights).reshape(-1)
     gain[drawn] = said - values.reshape(-1)[drawn]
     after = values.reshape(-1).index_copy(0, drawn, said)

@@ -5,7 +5,8 @@ only, so a row that needs D more tokens costs D oracle calls an attempt and D / 
 Worked value: for A = {0^D} and uniform bits that is 2^D D [li, Proposition 3.1.1].
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple, Unpack
 
 import torch
 from jaxtyping import Int
@@ -13,16 +14,13 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
-from triptych.core.validation import Count, EndTokens, Number
-from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.costs import Budget
+from triptych.core.validation import Count, Number
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_limit, log_threshold
+from triptych.inference.guided.options import log_threshold
 from triptych.inference.guided.result import Reason, Result
-from triptych.inference.guided.transforms import Transform
 
 ATTEMPTS = 100_000
 """Strings drawn for a row where no number is given; of rows whose strings are accepted with
@@ -35,73 +33,60 @@ class Info(NamedTuple):
     attempts: Int[Tensor, " batch"]
 
 
-def sample(
-    decoder: Decoder,
-    verifier: VerifierLike,
-    *,
-    length: Lengths,
-    attempts: Count | None = None,
-    threshold: Number = 0.5,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
-) -> Result[Info]:
+@dataclass(frozen=True)
+class Rejection(Algorithm[Info]):
     """Complete every row with an accepted string; V < threshold is a refusal.
-
-    attempts   strings drawn for a row before it is given up; None is `ATTEMPTS`
 
     A refused string is never returned: a row that is given up stands at its prompt and is not
     complete. A prompt of full length is judged once, since it can only be drawn again as it is.
     """
-    most = as_limit("attempts", ATTEMPTS if attempts is None else attempts, at_least=1)
-    smallest = log_threshold(threshold)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        smallest=smallest,
-        budget=budget,
-    )
-    used = torch.zeros_like(run.start)
-    accepted = torch.zeros_like(run.start, dtype=torch.bool)
-    limit = torch.full_like(used, most).masked_fill(run.start >= run.limits, 1)
-    while (trying := ~accepted & (used < limit) & ~run.stopped()).any():
-        if len(growing := run.within_budget(torch.nonzero(trying & ~run.finished())[:, 0])):
-            run.draw(growing)
-        if len(judged := torch.nonzero(trying & run.finished())[:, 0]) == 0:
-            continue
-        values = run.log_values(judged)
-        refusing = values < smallest
-        run.note("accept", judged[~refusing], values[~refusing])
-        run.note("reject", judged[refusing], values[refusing])
-        used[judged] += 1
-        accepted[judged] = ~refusing
-        refused = judged[refusing]
-        if len(refused):
-            run.erase((run.decoder.lengths - run.start)[refused], refused, "restart")
-    begun = torch.nonzero(run.stopped() & (run.decoder.lengths > run.start))[:, 0]
-    if len(begun):
-        run.erase((run.decoder.lengths - run.start)[begun], begun, "restart")
-    run.stop(torch.nonzero(~accepted & ~run.finished())[:, 0], Reason.ATTEMPTS)
-    return run.result(Info(used))
+
+    title = "Rejection sampling"
+    promise = "an accepted string has the law p(x | accepted), exactly"
+
+    attempts: int = option(100, "strings drawn for a row at most", at_least=1)
+    threshold: float = option(0.5, "a string with V below it is refused", at_least=0, at_most=1)
+
+    @property
+    def smallest(self) -> float:
+        """log V from which a text is accepted."""
+        return log_threshold(self.threshold)
+
+    def run(self, run: Generation) -> Info:
+        """Draw strings until one is accepted."""
+        used = torch.zeros_like(run.start)
+        accepted = torch.zeros_like(run.start, dtype=torch.bool)
+        limit = torch.full_like(used, self.attempts).masked_fill(run.start >= run.limits, 1)
+        while (trying := ~accepted & (used < limit) & ~run.stopped()).any():
+            if len(growing := run.within_budget(torch.nonzero(trying & ~run.finished())[:, 0])):
+                run.draw(growing)
+            if len(judged := torch.nonzero(trying & run.finished())[:, 0]) == 0:
+                continue
+            values = run.log_values(judged)
+            refused = run.judge(judged, values, values >= self.smallest)
+            used[judged] += 1
+            accepted[judged] = values >= self.smallest
+            if len(refused):
+                run.erase((run.decoder.lengths - run.start)[refused], refused, "restart")
+        begun = torch.nonzero(run.stopped() & (run.decoder.lengths > run.start))[:, 0]
+        if len(begun):
+            run.erase((run.decoder.lengths - run.start)[begun], begun, "restart")
+        run.stop(torch.nonzero(~accepted & ~run.finished())[:, 0], Reason.ATTEMPTS)
+        return Info(used)
 
 
-ALGORITHM = Algorithm(
-    "rejection",
-    "Rejection sampling",
-    sample,
-    options=(
-        Option("attempts", int, 100, "strings drawn for a row at most"),
-        Option("threshold", float, 0.5, "a string with V below it is refused"),
-    ),
-    promise="an accepted string has the law p(x | accepted), exactly",
-)
+def sample(
+    decoder: Decoder,
+    verifier: VerifierLike,
+    *,
+    attempts: Count | None = None,
+    threshold: Number = 0.5,
+    **shared: Unpack[Shared],
+) -> Result[Info]:
+    """Complete every row with an accepted string; `attempts` None is `ATTEMPTS`."""
+    most = ATTEMPTS if attempts is None else attempts
+    own = {"attempts": most, "threshold": threshold}
+    return Rejection.of(own).sample(decoder, verifier, **shared)
 
 
 class _EvenSum:

@@ -7,7 +7,8 @@ these, which is *not* p restricted to the accepted strings. Worked value: for un
 strings with some 0, 1^(D-1) 0 gets 2^-(D-1) and every other string 2^-D [li, Proposition 3.1.2].
 """
 
-from typing import Literal, get_args
+from dataclasses import dataclass
+from typing import Literal, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -16,24 +17,19 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.logspace import log1mexp, log_normalise
 from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import Count, EndTokens, Number, UserError
+from triptych.core.validation import Count, Number, UserError
 from triptych.inference.answers import values_of
-from triptych.inference.guided.algorithm import Algorithm, Option
-from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import (
-    Lengths,
-    as_limit,
     check_choice,
     check_full_length,
     check_table,
     log_threshold,
 )
 from triptych.inference.guided.result import Reason, Result
-from triptych.inference.guided.transforms import Transform
 
 Accept = Literal["threshold", "value"]
 ACCEPT: tuple[Accept, ...] = get_args(Accept)
@@ -43,75 +39,68 @@ TRIES = 1000
 is given up with probability (1 - a)^1000: 2e-9 for a = 0.02, 4e-5 for 0.01 and 0.37 for 0.001."""
 
 
+@dataclass(frozen=True)
+class Tokenwise(Algorithm[None]):
+    """Complete every row, every draw one call of the generator.
+
+    accept   "threshold" keeps a token if V ≥ threshold, "value" with probability V
+
+    A redraw is one more call, but no forward pass: the law at the prefix is known. A row that is
+    given up keeps the tokens that were accepted and is not complete. With a verifier that has masks
+    a token is drawn from what the mask allows: the law is the same, and one draw is enough.
+    """
+
+    title = "Tokenwise rejection sampling"
+    promise = (
+        "every prefix is accepted; each token has its law given that, and the string does not have "
+        "the law p(x | accepted)"
+    )
+
+    tries: int = option(50, "draws of one token at most", at_least=1)
+    accept: Accept = option("threshold", "keep a token by threshold, or by value")
+    threshold: float = option(0.5, "a prefix with V below it is refused", at_least=0, at_most=1)
+
+    @property
+    def smallest(self) -> float | None:
+        """log V from which a text is accepted."""
+        return log_threshold(self.threshold) if self.accept == "threshold" else None
+
+    def run(self, run: Generation) -> None:
+        """Draw every token until it is accepted."""
+        size, smallest = (run.batch, run.decoder.vocab_size), log_threshold(self.threshold)
+        laws = torch.zeros(size, dtype=torch.float64, device=run.owner.device)
+        failures = torch.zeros_like(run.owner)  # of the token that is being drawn
+        while len(rows := run.open_rows()):
+            fresh = rows[failures[rows] == 0]
+            if len(fresh):
+                laws[fresh], mass = run.allowed_laws(fresh)
+                run.stop(fresh[torch.isneginf(mass)], Reason.NOTHING)
+                rows = rows[~run.stopped()[rows]]
+            run.put(run.choose(laws[rows], rows), rows, "draw")
+            values = run.drawn_log_values(rows)
+            by_value = self.accept == "value" and not run.mask_says_all
+            kept = _kept(run, values, rows) if by_value else values >= smallest
+            refused = run.judge(rows, values, kept)
+            failures[rows[kept]] = 0
+            failures[refused] += 1
+            if len(refused):
+                run.erase(torch.ones_like(refused), refused, None)
+                run.stop(refused[failures[refused] >= self.tries], Reason.TRIES)
+
+
 def sample(
     decoder: Decoder,
     verifier: VerifierLike,
     *,
-    length: Lengths,
     accept: Accept = "threshold",
     threshold: Number = 0.5,
     tries: Count | None = None,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
+    **shared: Unpack[Shared],
 ) -> Result[None]:
-    """Complete every row, every draw one call of the generator.
-
-    accept   "threshold" keeps a token if V ≥ threshold, "value" with probability V
-    tries    draws of one token before the row is given up; None is `TRIES`
-
-    A redraw is one more call, but no forward pass: the law at the prefix is known. A row that is
-    given up keeps the tokens that were accepted and is not complete.
-    """
-    most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
-    check_choice("accept", accept, ACCEPT)
-    smallest = log_threshold(threshold)
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        smallest=smallest if accept == "threshold" else None,
-        budget=budget,
-    )
-    size = (run.batch, decoder.vocab_size)
-    laws = torch.zeros(size, dtype=torch.float64, device=run.owner.device)
-    failures = torch.zeros_like(run.owner)  # of the token that is being drawn
-    while len(rows := run.open_rows()):
-        fresh = rows[failures[rows] == 0]
-        if len(fresh):
-            laws[fresh] = run.laws(fresh).double()
-        run.put(run.choose(laws[rows], rows), rows, "draw")
-        values = run.log_values(rows)
-        kept = values >= smallest if accept == "threshold" else _kept(run, values, rows)
-        run.note("accept", rows[kept], values[kept])
-        run.note("reject", rows[~kept], values[~kept])
-        refused = rows[~kept]
-        failures[rows[kept]] = 0
-        failures[refused] += 1
-        if len(refused):
-            run.erase(torch.ones_like(refused), refused, None)
-            run.stop(refused[failures[refused] >= most], Reason.TRIES)
-    return run.result()
-
-
-ALGORITHM = Algorithm(
-    "tokenwise",
-    "Tokenwise rejection sampling",
-    sample,
-    options=(
-        Option("tries", int, 50, "draws of one token at most"),
-        Option("accept", str, "threshold", "keep a token by threshold, or by value", ACCEPT),
-        Option("threshold", float, 0.5, "a prefix with V below it is refused"),
-    ),
-    promise="every prefix is accepted; each token has its law given that, and the string does "
-    "not have the law p(x | accepted)",
-)
+    """Complete every row token by token; `tries` None is `TRIES`."""
+    most = TRIES if tries is None else tries
+    own = {"tries": most, "accept": accept, "threshold": threshold}
+    return Tokenwise.of(own).sample(decoder, verifier, **shared)
 
 
 def _kept(

@@ -9,8 +9,10 @@ Any function of that kind will do; what it answers is checked.
 """
 
 import functools
+import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +28,7 @@ from triptych.core.validation import (
     as_number,
     as_probability,
     check_callable,
+    set_fields,
 )
 from triptych.inference.answers import check_laws
 
@@ -117,6 +120,23 @@ def nucleus(p: Number) -> Transform:
     return keeping_laws(keep)
 
 
+def min_p(share: Number) -> Transform:
+    """Keep the tokens that have at least `share` of the likeliest one's probability.
+
+    Worked value: of (½, 3/10, 1/5), a share of 0.5 keeps the first two: 1/5 is less than ½ · ½.
+    """
+    share = as_probability("share", share)
+    if share == 0:
+        return keeping_laws(lambda log_probs: log_probs)
+    least = math.log(share) - 1e-12  # a token that has the share to 12 digits has it
+
+    def keep(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
+        kept = log_probs >= log_probs.amax(-1, keepdim=True) + least
+        return log_probs.masked_fill(~kept, -torch.inf).log_softmax(-1)
+
+    return keeping_laws(keep)
+
+
 @keeping_laws
 def argmax(log_probs: Float[Tensor, "*rows vocab"]) -> Float[Tensor, "*rows vocab"]:
     """All mass on the likeliest token, the smallest id among equals."""
@@ -137,6 +157,53 @@ def compose(*transforms: Transform) -> Transform:
         return log_probs
 
     return keeping_laws(every) if keeping else every
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the model's next-token laws are changed before anything is drawn from them.
+
+    temperature   p^(1/T), normalised; 0 gives all mass to the likeliest token
+    top_k         draw from so many tokens; 0 is all
+    top_p         draw from the nucleus of this mass
+    min_p         draw from tokens that have this share of the likeliest one's probability
+
+    They come one after the other in this order, as in `generate` of transformers. All algorithms
+    then run on the changed model: "the model" in a promise is this one.
+
+    Worked value: (½, 3/10, 1/5) under top_k=2, min_p=0.7 becomes (1, 0, 0), as 3/8 < 0.7 · 5/8.
+    """
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+
+    def __post_init__(self) -> None:
+        set_fields(
+            self,
+            temperature=as_number("temperature", self.temperature, at_least=0),
+            top_p=as_probability("top_p", self.top_p),
+            top_k=as_count("top_k", self.top_k),
+            min_p=as_probability("min_p", self.min_p),
+        )
+
+    def transform(self) -> Transform | None:
+        """The change as one transform; None where there is none."""
+        parts: list[Transform] = []
+        if self.temperature != 1:
+            parts.append(temperature(self.temperature))
+        if self.top_k:
+            parts.append(top_k(self.top_k))
+        if self.top_p < 1:
+            parts.append(nucleus(self.top_p))
+        if self.min_p > 0:
+            parts.append(min_p(self.min_p))
+        return compose(*parts) if parts else None
+
+
+PLAIN = Sampling()
+"""The model's own laws."""
 
 
 def _as_laws(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:

@@ -19,8 +19,9 @@ import copy
 import itertools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from numbers import Integral
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Unpack, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -30,12 +31,10 @@ from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.distinct import distinct_rows
 from triptych.core.enumeration import exact_transition_matrix
 from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
-from triptych.core.randomness import RngLike
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
-    EndTokens,
     Prefix,
     UserError,
     as_count,
@@ -46,13 +45,12 @@ from triptych.core.validation import (
     check_can,
 )
 from triptych.inference.answers import check_laws, values_of
-from triptych.inference.guided.algorithm import Algorithm, Option
+from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.asking import as_verifier
-from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.options import Lengths, as_limit, check_choice, check_table
+from triptych.inference.guided.options import check_table
 from triptych.inference.guided.result import Reason, Result
-from triptych.inference.guided.transforms import Transform, of_laws, top_k
+from triptych.inference.guided.transforms import of_laws, top_k
 from triptych.inference.guided.visited import VisitedTree
 
 Node = tuple[int, ...]
@@ -89,11 +87,99 @@ class Info(NamedTuple):
         return 1 - self.cut_mass
 
 
+@dataclass(frozen=True)
+class Vgb(Algorithm[Info]):
+    """Algorithm 2: a walk of each row on the tree of completions of its prompt.
+
+    returns     "leaf": the first leaf reached, within `steps` steps (the thesis' experiments);
+                "last": the node after `steps` steps; "uniform": the node after a uniform number of
+                1..steps steps (the analysed output)
+    restarts    how often a walk that returned no leaf is begun anew from its prompt
+    remember    a prefix that was visited before costs no question
+    share       rows with the same prompt share what they remember
+    candidates  children of a node at most, the likeliest ones, ties to the smaller id; None is all
+    outcome     the exact value of full strings, where there is one [li, Algorithm 2, line 2]
+
+    With a transform the walk is on the transformed model: children outside its nucleus do not
+    exist. A model with at most `candidates` tokens is not cut. `info.asked` and `info.covered` say
+    how many children were asked about, and how much of the model they are. A row whose walk never
+    returned a leaf is not complete.
+    """
+
+    title = "Value-guided sampling with backtracking"
+    promise = (
+        "after many steps a leaf has the law p(x) V(x), normalised, whatever V says before the "
+        "end, where p is the model, cut to its likeliest candidates if it has more tokens; the "
+        "first leaf is near it"
+    )
+    soft = True
+    probability = False
+
+    steps: int = option(2000, "the longest walk", at_least=1)
+    returns: Returned = option("leaf", "what comes out of a walk")
+    restarts: int = option(0, "how often a walk without a leaf begins again", at_least=0)
+    lazy: bool = option(True, "stay in half of the steps")
+    remember: bool = option(True, "ask nothing at a prefix that was visited before")
+    share: bool = option(False, "rows with the same prompt share what they remember")
+    candidates: int | None = option(
+        CANDIDATES, "likeliest tokens asked about at a prefix, at most", at_least=1
+    )
+    outcome: Value | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.outcome is not None:
+            check_can("outcome", self.outcome, "log_value")
+
+    def run(self, run: Generation) -> Info:
+        """Walk until every row is done."""
+        if self.returns == "uniform" and self.steps * run.batch > MAX_ALLOWED:
+            raise UserError(
+                f"steps is {self.steps} and there are {run.batch} rows; returns='uniform' draws "
+                f"from a table of their product, which must be at most {MAX_ALLOWED}"
+            )
+        walk = _Walk(run, self)
+        taken = torch.zeros_like(run.start)  # steps of this attempt
+        total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
+        allowed = _allowed_steps(run, run.every_row(), self.steps, self.returns)
+        active = torch.nonzero(~run.finished())[:, 0]
+        stuck = torch.zeros_like(run.start, dtype=torch.bool)
+        while len(active := run.within_budget(active)):
+            rows = walk.ready(active)
+            nowhere = walk.tree.stuck(walk.node[rows])
+            if nowhere.any():
+                stuck[rows[nowhere]] = True
+                rows, active = rows[~nowhere], active[~stuck[active]]
+                if len(rows) == 0:
+                    continue
+            walk.step(rows, lazy=self.lazy)
+            taken[rows] += 1
+            total[rows] += 1
+            leaf = walk.tree.leaf[walk.node[rows]]
+            over = taken[rows] >= allowed[rows]
+            ended = leaf if self.returns == "leaf" else over & leaf
+            again = rows[over & ~leaf & (begun[rows] < self.restarts)]
+            if len(again):
+                walk.restart(again)
+                begun[again] += 1
+                taken[again] = 0
+                allowed[again] = _allowed_steps(run, again, self.steps, self.returns)
+            ended = ended | (over & (taken[rows] > 0))
+            if ended.any():
+                open_rows = torch.ones_like(run.start, dtype=torch.bool)
+                open_rows[rows[ended]] = False
+                active = active[open_rows[active]]
+        run.stop(torch.nonzero(stuck)[:, 0], Reason.NOTHING)
+        run.stop(torch.nonzero(~run.finished())[:, 0], Reason.STEPS)
+        walked = torch.nonzero(walk.node != walk.root)[:, 0]
+        walk.judge.hear(walked, walk.tree.log_value[walk.node[walked]])
+        return Info(total, begun, stuck, walk.tree.count, walk.cut_mass, walk.asked)
+
+
 def sample(
     decoder: Decoder,
     verifier: VerifierLike,
     *,
-    length: Lengths,
     steps: Count,
     returns: Returned = "leaf",
     restarts: Count = 0,
@@ -102,109 +188,12 @@ def sample(
     remember: bool = True,
     share: bool = False,
     candidates: Count | None = CANDIDATES,
-    end_token: EndTokens | None = None,
-    transform: Transform | None = None,
-    record: bool = False,
-    budget: Budget | None = None,
-    rng: RngLike,
+    **shared: Unpack[Shared],
 ) -> Result[Info]:
-    """Algorithm 2: a walk of each row on the tree of completions of its prompt.
-
-    returns     "leaf": the first leaf reached, within `steps` steps (the thesis' experiments);
-                "last": the node after `steps` steps; "uniform": the node after a uniform number of
-                1..steps steps (the analysed output)
-    restarts    how often a walk that returned no leaf is begun anew from its prompt
-    outcome     the exact value of full strings, where there is one [li, Algorithm 2, line 2]
-    remember    a prefix that was visited before costs no question
-    share       rows with the same prompt share what they remember
-    candidates  children of a node at most, the likeliest ones, ties to the smaller id; None is all
-    transform   the walk is on the transformed model: children outside its nucleus do not exist
-
-    A model with at most `candidates` tokens is not cut. `info.asked` and `info.covered` say how
-    many children were asked about, and how much of the model they are.
-    A row whose walk never returned a leaf is not complete.
-    """
-    steps = as_limit("steps", steps, at_least=1)
-    restarts = as_limit("restarts", restarts, at_least=0)
-    check_choice("returns", returns, RETURNS)
-    lazy, remember = as_flag("lazy", lazy), as_flag("remember", remember)
-    share = as_flag("share", share)
-    if candidates is not None:
-        candidates = as_limit("candidates", candidates, at_least=1)
-    if outcome is not None:
-        check_can("outcome", outcome, "log_value")
-    run = Generation(
-        decoder,
-        verifier,
-        rng,
-        length,
-        end_token,
-        transform,
-        record,
-        probability=False,
-        budget=budget,
-    )
-    if returns == "uniform" and steps * run.batch > MAX_ALLOWED:
-        raise UserError(
-            f"steps is {steps} and there are {run.batch} rows; returns='uniform' draws from a "
-            f"table of their product, which must be at most {MAX_ALLOWED}"
-        )
-    walk = _Walk(run, outcome, remember=remember, share=share, candidates=candidates)
-    taken = torch.zeros_like(run.start)  # steps of this attempt
-    total, begun = torch.zeros_like(taken), torch.zeros_like(taken)
-    allowed = _allowed_steps(run, run.every_row(), steps, returns)
-    active = torch.nonzero(~run.finished())[:, 0]
-    stuck = torch.zeros_like(run.start, dtype=torch.bool)
-    while len(active := run.within_budget(active)):
-        rows = walk.ready(active)
-        nowhere = walk.tree.stuck(walk.node[rows])
-        if nowhere.any():
-            stuck[rows[nowhere]] = True
-            rows, active = rows[~nowhere], active[~stuck[active]]
-            if len(rows) == 0:
-                continue
-        walk.step(rows, lazy=lazy)
-        taken[rows] += 1
-        total[rows] += 1
-        leaf = walk.tree.leaf[walk.node[rows]]
-        over = taken[rows] >= allowed[rows]
-        ended = leaf if returns == "leaf" else over & leaf
-        again = rows[over & ~leaf & (begun[rows] < restarts)]
-        if len(again):
-            walk.restart(again)
-            begun[again] += 1
-            taken[again] = 0
-            allowed[again] = _allowed_steps(run, again, steps, returns)
-        ended = ended | (over & (taken[rows] > 0))
-        if ended.any():
-            open_rows = torch.ones_like(run.start, dtype=torch.bool)
-            open_rows[rows[ended]] = False
-            active = active[open_rows[active]]
-    run.stop(torch.nonzero(stuck)[:, 0], Reason.NOTHING)
-    run.stop(torch.nonzero(~run.finished())[:, 0], Reason.STEPS)
-    walked = torch.nonzero(walk.node != walk.root)[:, 0]
-    walk.judge.hear(walked, walk.tree.log_value[walk.node[walked]])
-    return run.result(Info(total, begun, stuck, walk.tree.count, walk.cut_mass, walk.asked))
-
-
-ALGORITHM = Algorithm(
-    "vgb",
-    "Value-guided sampling with backtracking",
-    sample,
-    options=(
-        Option("steps", int, 2000, "the longest walk"),
-        Option("returns", str, "leaf", "what comes out of a walk", RETURNS),
-        Option("restarts", int, 0, "how often a walk without a leaf begins again"),
-        Option("lazy", bool, True, "stay in half of the steps"),
-        Option("remember", bool, True, "ask nothing at a prefix that was visited before"),
-        Option("share", bool, False, "rows with the same prompt share what they remember"),
-        Option("candidates", int, CANDIDATES, "likeliest tokens asked about at a prefix, at most"),
-    ),
-    soft=True,
-    promise="after many steps a leaf has the law p(x) V(x), normalised, whatever V says before "
-    "the end, where p is the model, cut to its likeliest candidates if it has more tokens; the "
-    "first leaf is near it",
-)
+    """Complete every row by a walk; see `Vgb`."""
+    own = {"steps": steps, "returns": returns, "restarts": restarts, "lazy": lazy}
+    own |= {"remember": remember, "share": share, "candidates": candidates, "outcome": outcome}
+    return Vgb.of(own).sample(decoder, verifier, **shared)
 
 
 def _allowed_steps(
@@ -220,20 +209,13 @@ def _allowed_steps(
 class _Walk:
     """Where each row stands in the tree, its decoder beside it."""
 
-    def __init__(
-        self,
-        run: Generation,
-        outcome: Value | None,
-        *,
-        remember: bool,
-        share: bool,
-        candidates: int | None,
-    ) -> None:
-        self.run, self.remember, self.candidates = run, remember, candidates
+    def __init__(self, run: Generation, own: Vgb) -> None:
+        self.run, self.remember, self.candidates = run, own.remember, own.candidates
         self.judge = copy.copy(run)  # asks about full strings, on the same costs
-        self.judge.verifier = run.verifier if outcome is None else as_verifier(outcome)
+        if own.outcome is not None:
+            self.judge.verifier = as_verifier(own.outcome)
         self.root = run.every_row()
-        if share:
+        if own.share:
             prompts = torch.nn.functional.pad(run.decoder.tokens, (0, 1))  # none may be empty
             self.root = distinct_rows(prompts).group
         self.tree = VisitedTree(int(self.root.max()) + 1, self.root.device)
@@ -338,6 +320,10 @@ class _Walk:
     ) -> Float[Tensor, "rows vocab"]:
         """log V of every child of positive probability; full strings are judged by `outcome`."""
         run = self.run
+        if run.mask_says_all and self.judge.verifier is run.verifier:
+            allowed = run.masks(rows) & (log_probs > -torch.inf)
+            zeros = torch.zeros_like(log_probs, dtype=torch.float64)
+            return zeros.masked_fill(~allowed, -torch.inf)
         place, tokens = torch.nonzero(log_probs > -torch.inf, as_tuple=True)
         parents = rows[place]
         full = run.decoder.lengths[parents] + 1 >= run.limits[run.owner[parents]]

@@ -41,9 +41,14 @@ def generate(
             "--set", metavar="OPTION=VALUE", help="An option of the algorithm, as quota=4."
         ),
     ] = None,
-    temperature: Annotated[float, typer.Option(help="Of the model's laws.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(help="The model's laws to the power 1/T; 0: argmax.")
+    ] = 1.0,
     top_p: Annotated[float, typer.Option(help="Draw from the nucleus of this mass.")] = 1.0,
     top_k: Annotated[int, typer.Option(help="Draw from so many tokens; 0 is all.")] = 0,
+    min_p: Annotated[
+        float, typer.Option(help="Draw from tokens with this share of the likeliest one's chance.")
+    ] = 0.0,
     chat: Annotated[
         bool, typer.Option("--chat", help="Prompts are what a user says, in the chat template.")
     ] = False,
@@ -91,6 +96,8 @@ def generate(
     Example: triptych generate --model smollm2-135m --prompts prompts.jsonl --verifier json
     --max-new-tokens 100 --out texts.jsonl
     """
+    from triptych.inference.guided.costs import Budget
+    from triptych.inference.guided.transforms import Sampling
     from triptych.lab.generating.places import Places, refuse_same_files
     from triptych.lab.generating.progress import PromptProgress
     from triptych.lab.generating.prompts import read_prompts
@@ -107,15 +114,11 @@ def generate(
         algorithm=algorithm,
         changes=changes or [],
         max_new_tokens=max_new_tokens,
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
+        sampling=Sampling(temperature, top_p, top_k, min_p),
         chat=chat,
         seed=seed,
         dtype=dtype,
-        budget_tokens=budget_tokens,
-        budget_questions=budget_questions,
-        budget_seconds=budget_seconds,
+        budget=Budget(budget_tokens, budget_questions, budget_seconds),
         timeout=timeout,
         trust_remote_code=trust_remote_code,
     )

@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 from triptych.lab.plain_text import echo
 
 if TYPE_CHECKING:
-    from triptych.inference.guided.algorithm import Algorithm, Option
+    from triptych.inference.guided.algorithm import AnyAlgorithm, Option
 
 _OFFERED = "triptych.replay.algorithms"  # whose options there are
 
@@ -28,7 +28,7 @@ class ReplayCommand(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         offered = _offered(args)
         ctx.meta[_OFFERED] = offered
-        options = [option for record in offered for option in record.options]
+        options = [option for record in offered for option in record.options()]
         if "ising" in args:
             from triptych.lab.replay.ising import OPTIONS
 
@@ -57,7 +57,7 @@ class ReplayCommand(TyperCommand):
             )
 
 
-def _offered(args: Iterable[str]) -> "list[Algorithm]":
+def _offered(args: Iterable[str]) -> "list[type[AnyAlgorithm]]":
     """The algorithm of a user's file, if one is named; else all."""
     from triptych.inference.guided.algorithm import algorithms
     from triptych.lab.replay.demonstrations import find_algorithm
@@ -97,11 +97,11 @@ def _as_settings(args: list[str], options: "Iterable[Option]") -> list[str]:
     return found
 
 
-def _help_lines(offered: "list[Algorithm]") -> list[tuple[str, str]]:
+def _help_lines(offered: "list[type[AnyAlgorithm]]") -> list[tuple[str, str]]:
     """Each option once, with the algorithms that have it and its value in their replays."""
-    having: dict[str, list[tuple[Algorithm, Option]]] = {}
+    having: dict[str, list[tuple[type[AnyAlgorithm], Option]]] = {}
     for record in offered:
-        for option in record.options:
+        for option in record.options():
             having.setdefault(option.flag, []).append((record, option))
     lines = []
     for flag, users in sorted(having.items()):
@@ -202,14 +202,15 @@ def replay(
     demo = demonstrations.demonstration(task or "dyck", length=length, seed=seed)
     sides: list[Side] = []
     for record, own in zip(chosen, _shared_out(changes or [], chosen), strict=True):
-        settings = record.settings(record.parse(own))
+        chosen_one = record.parse(own)
         verifier, told = demonstrations.noisy(demo, soft=record.soft, noise=noise, seed=seed)
         result = demonstrations.generate(
-            record, demo, verifier, prompt=prompt, rows=rows, seed=seed, options=settings
+            chosen_one, demo, verifier, prompt=prompt, rows=rows, seed=seed
         )
         correct = demo.correct(result)
         listed = ", ".join(
-            f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}" for key, value in settings.items()
+            f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}"
+            for key, value in chosen_one.settings().items()
         )
         about = [demo.about, told, f"Settings: {listed}." if listed else ""]
         page = render_trace(
@@ -235,12 +236,12 @@ def replay(
         typer.launch(str(out))
 
 
-def _shared_out(changes: list[str], chosen: "list[Algorithm]") -> list[list[str]]:
+def _shared_out(changes: list[str], chosen: "list[type[AnyAlgorithm]]") -> list[list[str]]:
     """For each algorithm the changes of its options; what no algorithm has goes to the first.
 
     Worked value: quota=4 goes to backtracking alone, and to it and another that has a quota.
     """
-    known = [{option.name for option in record.options} for record in chosen]
+    known = [{option.name for option in record.options()} for record in chosen]
     shared: list[list[str]] = [[] for _ in chosen]
     for change in changes:
         name = change.partition("=")[0].strip().replace("-", "_")

@@ -16,7 +16,7 @@ import torch
 
 from triptych.core.validation import UserError
 from triptych.guidance.batches import Candidate, Particle
-from triptych.guidance.guide import Guided, guide
+from triptych.guidance.guide import Guided, Streams, guide
 from triptych.inference.guided.result import VerifierError
 from triptych.lab.generating.progress import hide_bars
 from triptych.lab.generating.prompts import Prompt
@@ -231,18 +231,14 @@ class Completer:
             self.model,
             said,
             self.rule,
-            settings.record(),
+            settings.own(),
             max_new_tokens=settings.max_new_tokens,
-            rng=settings.seed,
-            temperature=settings.temperature,
-            top_p=settings.top_p,
-            top_k=settings.top_k,
+            rng=Streams(settings.seed, [prompt.stream for prompt in prompts]),
+            sampling=settings.sampling,
             chat=self._is_chat(prompts[0]),
             batch=len(prompts),
-            numbers=[prompt.stream for prompt in prompts],
             budget=settings.budget,
             record=trace,
-            **settings.options,
         )
 
     # ------------------------------------------------------------------ rows

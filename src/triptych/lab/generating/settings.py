@@ -12,9 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from triptych.core.validation import UserError, as_count, as_number, as_probability, as_seed, shown
-from triptych.inference.guided.algorithm import Algorithm
+from triptych.core.validation import UserError, as_count, as_number, as_seed, shown
+from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
+from triptych.inference.guided.transforms import Sampling
 from triptych.lab.generating.rules import RuleSource, find_rule
 from triptych.lab.replay.demonstrations import find_algorithm
 from triptych.models.pretrained.causal_loading import as_dtype
@@ -33,7 +34,8 @@ class Settings:
     algorithm   its name, or the file of the user's own; `own_algorithm` is that file's digest
     options     of the algorithm, all of them
     trust_remote_code
-                the model's own Python files may run; it is in the JSON only where it is so
+                the model's own Python files may run; it is in the JSON only where it is so, and
+                min_p only where it is above 0
     """
 
     model: str
@@ -54,6 +56,7 @@ class Settings:
     budget_seconds: float | None
     timeout: float
     trust_remote_code: bool = False
+    min_p: float = 0.0
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; a limit of infinity is None there."""
@@ -62,6 +65,8 @@ class Settings:
         plain["timeout"] = None if math.isinf(self.timeout) else self.timeout
         if not self.trust_remote_code:
             del plain["trust_remote_code"]
+        if self.min_p == 0:
+            del plain["min_p"]
         return plain
 
     @classmethod
@@ -93,9 +98,13 @@ class Settings:
             found |= {"--verifier": self.verifier.file} if self.verifier.file else {}
         return found | ({"--model": self.model} if Path(self.model).is_file() else {})
 
-    def record(self) -> Algorithm:
-        """The algorithm itself."""
-        return find_algorithm(self.algorithm)
+    @property
+    def sampling(self) -> Sampling:
+        return Sampling(self.temperature, self.top_p, self.top_k, self.min_p)
+
+    def own(self) -> AnyAlgorithm:
+        """The algorithm with its options."""
+        return find_algorithm(self.algorithm).of(self.options)
 
 
 def make_settings(
@@ -105,15 +114,11 @@ def make_settings(
     algorithm: str | None,
     changes: Sequence[str],
     max_new_tokens: int,
-    temperature: float,
-    top_p: float,
-    top_k: int,
+    sampling: Sampling,
     chat: bool,
     seed: int,
     dtype: str,
-    budget_tokens: int | None,
-    budget_questions: int | None,
-    budget_seconds: float | None,
+    budget: Budget,
     timeout: float,
     trust_remote_code: bool = False,
 ) -> Settings:
@@ -124,33 +129,32 @@ def make_settings(
     """
     if algorithm is None:
         algorithm = "ancestral" if verifier is None else "adaptive"
-    record = find_algorithm(algorithm)
-    options = record.settings(record.parse(changes))
-    if verifier is None and record.name != "ancestral":
+    chosen = find_algorithm(algorithm).parse(changes)
+    if verifier is None and chosen.needs_verifier:
         raise UserError(
-            f"{record.name} needs --verifier; without one, --algorithm ancestral samples from the "
+            f"{chosen.name} needs --verifier; without one, --algorithm ancestral samples from the "
             "model"
         )
     own = Path(algorithm) if algorithm.endswith(".py") else None
     where = find_model(model)
-    Budget(budget_tokens, budget_questions, budget_seconds)
     return Settings(
         model=where,
         weights=_weights(where),
         verifier=None if verifier is None else find_rule(verifier),
-        algorithm=str(own.resolve()) if own else record.name,
+        algorithm=str(own.resolve()) if own else chosen.name,
         own_algorithm=hashlib.sha256(own.read_bytes()).hexdigest()[:16] if own else "",
-        options=options,
+        options=chosen.settings(),
         max_new_tokens=as_count("--max-new-tokens", max_new_tokens, at_least=1),
-        temperature=as_number("--temperature", temperature, above=0),
-        top_p=as_probability("--top-p", top_p, strictly=False),
-        top_k=as_count("--top-k", top_k),
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        top_k=sampling.top_k,
+        min_p=sampling.min_p,
         chat=chat,
         seed=as_seed(seed, name="--seed"),
         dtype=str(as_dtype(dtype)).removeprefix("torch."),
-        budget_tokens=budget_tokens,
-        budget_questions=budget_questions,
-        budget_seconds=budget_seconds,
+        budget_tokens=budget.tokens,
+        budget_questions=budget.verifier_calls,
+        budget_seconds=budget.seconds,
         timeout=as_number("--timeout", timeout, above=0, finite=False),
         trust_remote_code=trust_remote_code,
     )

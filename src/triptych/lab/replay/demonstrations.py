@@ -25,7 +25,7 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import NextToken, Value
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, check_count, check_probability
-from triptych.inference.guided.algorithm import Algorithm, Setting, algorithms
+from triptych.inference.guided.algorithm import AnyAlgorithm, algorithm_of, algorithms
 from triptych.inference.guided.generation import Result
 from triptych.models.constructions.balanced import uniform
 from triptych.structures.brackets.dyck import Dyck
@@ -186,15 +186,15 @@ TASKS: Mapping[str, _MadeTask] = {
 }
 
 
-def find_algorithm(name: str) -> Algorithm:
-    """The record of an algorithm of this library, or of a user's own file, `my_algorithm.py`."""
+def find_algorithm(name: str) -> type[AnyAlgorithm]:
+    """An algorithm of this library or an installed package, or of a file, `my_algorithm.py`."""
     if name.endswith(".py"):
         return _own_algorithm(Path(name))
     known = algorithms()
     return known[named("algorithm", name, known)]
 
 
-def _own_algorithm(path: Path) -> Algorithm:
+def _own_algorithm(path: Path) -> type[AnyAlgorithm]:
     if not path.is_file():
         raise UserError(f"there is no file {path}")
     module_name = f"own_algorithm_{path.stem}"
@@ -204,13 +204,14 @@ def _own_algorithm(path: Path) -> Algorithm:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses look their module up by name
     spec.loader.exec_module(module)
-    record = vars(module).get("ALGORITHM")
-    if not isinstance(record, Algorithm):
+    found = algorithm_of(module)
+    if found is None:
         raise UserError(
-            f"{path} has no record of an algorithm; it needs a line "
-            "ALGORITHM = Algorithm(name, title, sample, ...)"
+            f"{path} has no algorithm; it needs a class of Algorithm, as `triptych new algorithm` "
+            "writes"
         )
-    return record
+    found.options()  # refuses what is no dataclass
+    return found
 
 
 def named(what: str, name: str, known: Iterable[str]) -> str:
@@ -253,18 +254,16 @@ def noisy(demo: Demonstration, *, soft: bool, noise: float, seed: int) -> tuple[
 
 
 def generate(
-    algorithm: Algorithm | str,
+    algorithm: AnyAlgorithm | str,
     demo: Demonstration,
     verifier: Value,
     *,
     prompt: str = "",
     rows: int = 1,
     seed: int = 0,
-    options: Mapping[str, Setting] | None = None,
 ) -> Result:
-    """A recorded run of an algorithm; options that are not its own are refused."""
-    chosen = find_algorithm(algorithm) if isinstance(algorithm, str) else algorithm
-    settings = chosen.settings(options)
+    """A recorded run of an algorithm, or of one by its name with the defaults of its options."""
+    chosen = find_algorithm(algorithm)() if isinstance(algorithm, str) else algorithm
     decoder = RecomputingDecoder(demo.model, rows)
     decoder.extend(_prompt(prompt, demo.names).expand(rows, -1))
     return chosen.sample(
@@ -273,7 +272,6 @@ def generate(
         length=demo.length,
         record=True,
         rng=RowStreams(seed, torch.arange(rows)),
-        **settings,
     )
 
 

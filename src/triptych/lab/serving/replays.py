@@ -58,4 +58,4 @@ def _generated(question: Question) -> tuple[demonstrations.Demonstration, Result
     seed = as_seed(question["seed"], at_most=2**31)
     demo = demonstrations.demonstration(task, seed=seed)
     verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
-    return demo, demonstrations.generate(chosen, demo, verifier, seed=seed), told
+    return demo, demonstrations.generate(chosen(), demo, verifier, seed=seed), told
