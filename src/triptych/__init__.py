@@ -19,8 +19,9 @@ Guide a language model, text in and text out
     function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Particles,
     Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p, top_k, min_p.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
-    as a verifier, train_probe makes one from good and bad texts. hf has every algorithm as
-    custom_generate of model.generate, and a logits processor.
+    as a verifier, ProcessReward one that judges steps, in a form of step_forms; train_probe makes
+    one from good and bad texts. calibrate says by roll-outs how wrong a verifier is. hf has every
+    algorithm as custom_generate of model.generate, and a logits processor.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
     Tuning adapts a model by a head or a soft prompt with a head.
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.guidance.calibrate import calibrate as calibrate
     from triptych.guidance.guide import guide as guide
     from triptych.guidance.probes import train_probe as train_probe
     from triptych.inference.chains import gibbs as gibbs
@@ -117,7 +119,9 @@ if TYPE_CHECKING:
     from triptych.training.loop import Recipe as Recipe
     from triptych.training.loop import fit as fit
     from triptych.training.loop import gap_meter as gap_meter
+    from triptych.verifiers import step_forms as step_forms
     from triptych.verifiers.exact import Rule as Rule
+    from triptych.verifiers.process_reward import ProcessReward as ProcessReward
     from triptych.verifiers.reward import RewardModel as RewardModel
     from triptych.verifiers.text import TextRule as TextRule
 
@@ -129,6 +133,7 @@ _HOME = {  # module -> what is taken from it
     "core.enumeration": ["exact_law"],
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
+    "guidance.calibrate": ["calibrate"],
     "guidance.guide": ["guide"],
     "guidance.probes": ["train_probe"],
     "laws.certify": ["certify_by_draws"],
@@ -162,6 +167,7 @@ _HOME = {  # module -> what is taken from it
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
     "training.loop": ["Recipe", "fit", "gap_meter"],
     "verifiers.exact": ["Rule"],
+    "verifiers.process_reward": ["ProcessReward"],
     "verifiers.reward": ["RewardModel"],
     "verifiers.text": ["TextRule"],
 }
@@ -180,6 +186,7 @@ _MODULES = {  # package -> its modules that are names here
         "vgb",
     ],
     "training": ["objectives"],
+    "verifiers": ["step_forms"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _PACKAGE_OF = {name: package for package, names in _MODULES.items() for name in names}
