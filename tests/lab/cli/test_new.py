@@ -52,7 +52,7 @@ def test_the_printed_command_passes(kind):
     assert told.stdout.startswith("Wrote my_own.py.\n")
     done = follow(told.stdout)
     assert done.exit_code == 0, done.output
-    expected = {"study": "my_own.near"}.get(kind, "axioms hold.")
+    expected = {"study": "my_own.near", "sampler": "keeps its promise"}.get(kind, "axioms hold.")
     assert expected in done.stdout
 
 
@@ -238,7 +238,7 @@ def test_a_file_hides_no_package_wherever_that_was_installed(folder, tmp_path, m
 
 
 def test_an_unknown_kind_names_the_kinds():
-    refused = run("new", "sampler", "mine")
+    refused = run("new", "network", "mine")
     assert refused.exit_code == 2
     assert "'structure'" in refused.stderr
 

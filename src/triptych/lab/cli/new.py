@@ -1,4 +1,4 @@
-"""`triptych new`: write a working start of a structure, an algorithm, a verifier or a study."""
+"""`triptych new`: write a working start of a structure, algorithm, verifier, sampler or study."""
 
 import sys
 from enum import StrEnum
@@ -14,6 +14,7 @@ class Kind(StrEnum):
     structure = "structure"
     algorithm = "algorithm"
     verifier = "verifier"
+    sampler = "sampler"
     study = "study"
 
 
@@ -22,6 +23,7 @@ NEXT = {
     Kind.algorithm: "Check its promise:  triptych axioms {file}\n"
     "See it step by step:  triptych replay {file}",
     Kind.verifier: "Check that it refuses nothing too early:  triptych axioms {file}",
+    Kind.sampler: "Compare its law with its promise:  triptych law {file}",
     Kind.study: "Run and judge it:  triptych run {file}",
 }
 
@@ -30,7 +32,7 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to write.", show_choices=True)],
     name: Annotated[str, typer.Argument(help="Its name, or the path of its file.")],
 ) -> None:
-    """Write the start of a structure, algorithm, verifier or study.
+    """Write the start of a structure, algorithm, verifier, sampler or study.
 
     The file is NAME.py. It passes its checks as it is; change it from there.
 
