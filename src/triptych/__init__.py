@@ -16,8 +16,9 @@ Models, which answer the same questions
     PretrainedMaskedLM.
 Guide a language model, text in and text out
     guide(model, prompts, verifier, Backtracking(quota=4), max_new_tokens=40): the verifier is a
-    function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Particles,
-    Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p, top_k, min_p.
+    function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Majority,
+    Particles, Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p,
+    top_k, min_p. guide_each gives a completion at a time, for prompts without end.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
     as a verifier, train_probe makes one from good and bad texts. hf has every algorithm as
     custom_generate of model.generate, and a logits processor.
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
     from triptych.guidance.guide import guide as guide
+    from triptych.guidance.guide import guide_each as guide_each
     from triptych.guidance.probes import train_probe as train_probe
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from triptych.inference.guided.best_of_n import BestOfN as BestOfN
     from triptych.inference.guided.blocks import Blocks as Blocks
     from triptych.inference.guided.greedy import Greedy as Greedy
+    from triptych.inference.guided.majority import Majority as Majority
     from triptych.inference.guided.particles import Particles as Particles
     from triptych.inference.guided.rejection import Rejection as Rejection
     from triptych.inference.guided.tokenwise import Tokenwise as Tokenwise
@@ -121,7 +124,7 @@ _HOME = {  # module -> what is taken from it
     "core.enumeration": ["exact_law"],
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
-    "guidance.guide": ["guide"],
+    "guidance.guide": ["guide", "guide_each"],
     "guidance.probes": ["train_probe"],
     "inference.guided.adaptive": ["Adaptive"],
     "inference.guided.ancestral": ["Ancestral"],
@@ -129,6 +132,7 @@ _HOME = {  # module -> what is taken from it
     "inference.guided.best_of_n": ["BestOfN"],
     "inference.guided.blocks": ["Blocks"],
     "inference.guided.greedy": ["Greedy"],
+    "inference.guided.majority": ["Majority"],
     "inference.guided.particles": ["Particles"],
     "inference.guided.rejection": ["Rejection"],
     "inference.guided.tokenwise": ["Tokenwise"],
