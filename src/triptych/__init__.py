@@ -16,8 +16,9 @@ Models, which answer the same questions
     PretrainedMaskedLM.
 Guide a language model, text in and text out
     guide(model, prompts, verifier, Backtracking(quota=4), max_new_tokens=40): the verifier is a
-    function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Particles,
-    Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p, top_k, min_p.
+    function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Majority,
+    Particles, Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p,
+    top_k, min_p. guide_each gives a completion at a time, for prompts without end.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
     as a verifier, ProcessReward one that judges steps, in a form of step_forms; train_probe makes
     one from good and bad texts. calibrate says by roll-outs how wrong a verifier is. hf has every
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from triptych.core.table import Table as Table
     from triptych.guidance.calibrate import calibrate as calibrate
     from triptych.guidance.guide import guide as guide
+    from triptych.guidance.guide import guide_each as guide_each
     from triptych.guidance.probes import train_probe as train_probe
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
@@ -81,6 +83,7 @@ if TYPE_CHECKING:
     from triptych.inference.guided.best_of_n import BestOfN as BestOfN
     from triptych.inference.guided.blocks import Blocks as Blocks
     from triptych.inference.guided.greedy import Greedy as Greedy
+    from triptych.inference.guided.majority import Majority as Majority
     from triptych.inference.guided.particles import Particles as Particles
     from triptych.inference.guided.rejection import Rejection as Rejection
     from triptych.inference.guided.tokenwise import Tokenwise as Tokenwise
@@ -134,7 +137,7 @@ _HOME = {  # module -> what is taken from it
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
     "guidance.calibrate": ["calibrate"],
-    "guidance.guide": ["guide"],
+    "guidance.guide": ["guide", "guide_each"],
     "guidance.probes": ["train_probe"],
     "laws.certify": ["certify_by_draws"],
     "laws.kernel": ["kernel_of"],
@@ -146,6 +149,7 @@ _HOME = {  # module -> what is taken from it
     "inference.guided.best_of_n": ["BestOfN"],
     "inference.guided.blocks": ["Blocks"],
     "inference.guided.greedy": ["Greedy"],
+    "inference.guided.majority": ["Majority"],
     "inference.guided.particles": ["Particles"],
     "inference.guided.rejection": ["Rejection"],
     "inference.guided.tokenwise": ["Tokenwise"],

@@ -174,6 +174,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.generation.Generation.take_argmax",
         "inference.generation.Generation.transformed",
         "inference.generation.Generation.within_budget",
+        "inference.majority.winner",
         "inference.resampling.as_they_stand",
         "inference.resampling.cloud_law",
         "inference.resampling.effective_size",
@@ -227,8 +228,8 @@ NOT_COVERED: dict[str, list[str]] = {
         *(
             f"inference.{name}.{kind.__name__}.{method}"
             for name, kind in [("algorithm", Algorithm), *algorithms().items()]
-            for method in ("of", "options", "parse", "run", "sample", "settings")
-            if kind is not Backtracking or method == "run"
+            for method in ("of", "of_text", "options", "parse", "run", "sample", "settings")
+            if kind is not Backtracking or method in ("run", "of_text")
         ),
     ],
     "a question is made by a generation; its rows are those of a decoder": [

@@ -29,6 +29,7 @@ _OPTIONS = {  # what the tests run: a label, the algorithm, and small numbers th
     "adaptive": ("adaptive", {"n": 3, "ess": 0.8, "tries": 4}),
     "vgb": ("vgb", {"steps": 60}),
     "greedy": ("greedy", {"threshold": 0.2}),
+    "majority": ("majority", {"n": 3}),
 }
 _NEW = RECORDS.keys() - {name for name, _ in _OPTIONS.values()}  # as their records have them
 

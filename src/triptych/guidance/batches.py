@@ -15,6 +15,7 @@ from triptych.core.logspace import log_normalise
 from triptych.core.protocols import Decoder, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
+from triptych.guidance.stops import Stops
 from triptych.inference.guided.algorithm import Algorithm, AnyAlgorithm, algorithms
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Compared, Result, VerifierError, Weighed
@@ -81,6 +82,7 @@ class Job(NamedTuple):
     decoder        a decoder that stands at some prompts
     limit          tokens at most after a prompt
     ends           the tokens that end a text
+    stop           strings that end one
     streams        a number for each row; with the seed it names the stream that the row draws from
     """
 
@@ -97,6 +99,7 @@ class Job(NamedTuple):
     transform: Transform | None = None
     budget: Budget | None = None
     record: bool = False
+    stop: Sequence[str] = ()
 
     def run(self, at_once: int) -> Iterator[Batch]:
         """Every prompt, `at_once` together."""
@@ -110,7 +113,7 @@ class Job(NamedTuple):
     def _rule(self, function: TextFunction, numbers: list[int]) -> TextRule:
         return TextRule(
             function,
-            self.decode,
+            self.read,
             start=None,
             prompt_texts=[self.prompt_texts[number] for number in numbers],
             end_token=self.ends or None,
@@ -124,7 +127,7 @@ class Job(NamedTuple):
         verifier: Any = self.verifier if rule is None else rule
         streams = [self.streams[number] for number in numbers]
         try:
-            return self.algorithm.sample(
+            return self.algorithm.of_text(self.text_of).sample(
                 decoder,
                 verifier,
                 length=[len(row) + self.limit for row in begun],
@@ -132,6 +135,7 @@ class Job(NamedTuple):
                 transform=self.transform,
                 budget=self.budget,
                 record=self.record,
+                ends=Stops(self.stop, self.decode) if self.stop else None,
                 rng=RowStreams(self.seed, torch.tensor(streams, device=decoder.lengths.device)),
             )
         except VerifierError as error:  # which keeps what there was so far
@@ -151,7 +155,11 @@ class Job(NamedTuple):
         end = len(tokens)
         while end and tokens[end - 1] in self.ends:
             end -= 1
-        return self.decode(tokens[:end])
+        return self.read(tokens[:end])
+
+    def read(self, tokens: Sequence[int]) -> str:
+        """The text of some tokens, up to a stop string."""
+        return Stops(self.stop, self.decode).cut(tokens) if self.stop else self.decode(tokens)
 
     def completions(self, batch: Batch) -> list[Completion]:
         """What came out of each prompt; a function of text is asked about the finished texts."""
@@ -218,15 +226,21 @@ class Job(NamedTuple):
         ]
 
 
-def algorithm_called(algorithm: str | AnyAlgorithm | None, verifier: Any) -> AnyAlgorithm:
-    """The algorithm of a name, with the defaults of its options; all but a few need a verifier."""
+def algorithm_called(
+    algorithm: str | AnyAlgorithm | None, verifier: Any, *, greedy: bool = False
+) -> AnyAlgorithm:
+    """The algorithm of a name, with the defaults of its options; all but a few need a verifier.
+
+    greedy   the temperature is 0: where no algorithm is named and there is a verifier, "greedy"
+    """
     if isinstance(algorithm, type) and issubclass(algorithm, Algorithm):
         raise UserError(
             f"algorithm is the class {algorithm.__name__}; pass an object of it, "
             f"{algorithm.__name__}(...)"
         )
     if algorithm is None:
-        return algorithms()[default_algorithm(verifier)]()
+        name = default_algorithm(verifier)
+        return algorithms()["greedy" if greedy and verifier is not None else name]()
     known = algorithms()
     if isinstance(algorithm, Algorithm):
         chosen = algorithm

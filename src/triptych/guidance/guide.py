@@ -10,9 +10,19 @@ verifier of token ids. Every prompt draws from a stream of its own, so its text 
 the other prompts or on the size of a batch.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import (
+    Any,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    runtime_checkable,
+)
 
 from triptych.core.display import card, counted, records_table
 from triptych.core.protocols import ReadsStates, VerifierLike
@@ -36,6 +46,7 @@ from triptych.guidance.batches import (
     algorithm_called,
     text_function,
 )
+from triptych.guidance.stops import as_stops
 from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Result
@@ -130,6 +141,7 @@ def guide(
     max_new_tokens: Count,
     rng: Count | Streams = 0,
     sampling: Sampling = PLAIN,
+    stop: str | Sequence[str] = (),
     chat: bool = False,
     batch: Count = BATCH,
     budget: Budget | None = None,
@@ -140,51 +152,45 @@ def guide(
     prompts      texts; with chat=True what a user says, or conversations, in the model's template
     verifier     a function of the completion's text that answers True, False or a probability; one
                  with a parameter `finished` is told when the text is over, one with a parameter
-                 `prompt` is told the prompt. Or a RewardModel, a probe, or a verifier of token ids.
-                 None leaves the model alone.
+                 `prompt` is told the prompt. A coroutine function does too. Or a RewardModel, a
+                 probe, or a verifier of token ids. None leaves the model alone.
     algorithm    Backtracking(quota=4), or its name, "backtracking", with the defaults of its
                  options; None is "adaptive" for a function of text, "backtracking" for a learned
-                 verifier and "ancestral" without one
+                 verifier, "ancestral" without one, and "greedy" at temperature 0 with one
     rng          a seed: prompt b draws from the stream of its number b. Streams(seed, numbers)
                  gives the prompts other numbers; a prompt draws the same under the same number and
                  seed, whichever prompts stand next to it
     sampling     temperature, top_p, top_k and min_p of the model's laws
+    stop         strings that end a text, which does not hold them
     batch        prompts that are completed together
     """
     check_language_model(model)
-    chosen = algorithm_called(algorithm, verifier)
-    text_function(verifier)  # refuses what is no verifier
-    reads = layer_to_read(model, verifier)
-    limit = as_count("max_new_tokens", max_new_tokens, at_least=1)
-    at_once = as_count("batch", batch, at_least=1)
-    given, rows = _tokens(model, prompts, as_flag("chat", chat))
-    _check_room(model, rows, limit)
-    seed, numbers = _streams(rng, len(rows))
-    job = Job(
-        rows,
+    given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
+    if not given:
+        raise UserError("prompts is empty; pass at least one")
+    job = _job(
+        model,
         given,
         verifier,
-        chosen,
-        decode=model.text_of,
-        decoder=lambda begun: model.decoder(begun, layer=reads),
-        limit=limit,
-        ends=model.end_tokens,
-        seed=seed,
-        streams=numbers,
-        transform=as_sampling(sampling).transform(),
+        algorithm,
+        max_new_tokens=max_new_tokens,
+        rng=rng,
+        sampling=sampling,
+        stop=stop,
+        chat=chat,
         budget=budget,
-        record=as_flag("record", record),
+        record=record,
     )
     found: dict[int, Completion] = {}
     results: list[Result[Any]] = []
     members: list[list[int]] = []
-    for part in job.run(at_once):
+    for part in job.run(as_count("batch", batch, at_least=1)):
         results.append(part.result)
         members.append(part.numbers)
         found |= zip(part.numbers, job.completions(part), strict=True)
-    made = [found[number] for number in range(len(rows))]
+    made = [found[number] for number in range(len(job.rows))]
     return Guided(
-        prompts=[_shown_prompt(prompt) for prompt in given],
+        prompts=[_shown_prompt(prompt) for prompt in job.prompt_texts],
         texts=[row.text for row in made],
         accepted=[row.accepted for row in made],
         complete=[row.complete for row in made],
@@ -200,6 +206,85 @@ def guide(
     )
 
 
+class Asked(TypedDict):
+    """What `guide_each` takes besides; `guide` says what it means."""
+
+    max_new_tokens: Count
+    rng: NotRequired[Count]
+    sampling: NotRequired[Sampling]
+    stop: NotRequired[str | Sequence[str]]
+    chat: NotRequired[bool]
+    budget: NotRequired[Budget | None]
+
+
+def guide_each(
+    model: PretrainedCausalLM,
+    prompts: Iterable[Any],
+    verifier: TextFunction | VerifierLike | None = None,
+    algorithm: str | AnyAlgorithm | None = None,
+    *,
+    batch: Count = BATCH,
+    **asked: Unpack[Asked],
+) -> Iterator[Completion]:
+    """A `Completion` for every prompt of an iterable, in order; `batch` of them are held at once.
+
+    The texts are those of `guide` with the same prompts and seed.
+    """
+    check_language_model(model)
+    at_once, seed = as_count("batch", batch, at_least=1), as_seed(asked.get("rng", 0), name="rng")
+    waiting, begun = iter(prompts), 0
+    while some := list(itertools.islice(waiting, at_once)):
+        streams = Streams(seed, range(begun, begun + len(some)))
+        more: dict[str, Any] = {**asked, "rng": streams}
+        job = _job(model, some, verifier, algorithm, **more)
+        for part in job.run(at_once):
+            yield from job.completions(part)
+        begun += len(some)
+
+
+def _job(
+    model: PretrainedCausalLM,
+    prompts: list[Any],
+    verifier: TextFunction | VerifierLike | None,
+    algorithm: str | AnyAlgorithm | None,
+    *,
+    max_new_tokens: Count,
+    rng: Count | Streams = 0,
+    sampling: Sampling = PLAIN,
+    stop: str | Sequence[str] = (),
+    chat: bool = False,
+    budget: Budget | None = None,
+    record: bool = False,
+) -> Job:
+    """What is to be done, with everything checked that was given."""
+    greedy = as_sampling(sampling).temperature == 0
+    chosen = algorithm_called(algorithm, verifier, greedy=greedy)
+    if greedy and chosen.name == "greedy":  # it takes the likeliest of what is accepted
+        sampling = replace(sampling, temperature=1.0)
+    text_function(verifier)  # refuses what is no verifier
+    reads = layer_to_read(model, verifier)
+    limit = as_count("max_new_tokens", max_new_tokens, at_least=1)
+    given, rows = _tokens(model, prompts, as_flag("chat", chat))
+    _check_room(model, rows, limit)
+    seed, numbers = _streams(rng, len(rows))
+    return Job(
+        rows,
+        given,
+        verifier,
+        chosen,
+        decode=model.text_of,
+        decoder=lambda begun: model.decoder(begun, layer=reads),
+        limit=limit,
+        ends=model.end_tokens,
+        seed=seed,
+        streams=numbers,
+        transform=sampling.transform(),
+        budget=budget,
+        record=as_flag("record", record),
+        stop=as_stops(stop),
+    )
+
+
 def _all(values: list[_T | None]) -> list[_T] | None:
     """The values, or None where there are none."""
     found = [value for value in values if value is not None]
@@ -207,12 +292,9 @@ def _all(values: list[_T | None]) -> list[_T] | None:
 
 
 def _tokens(
-    model: PretrainedCausalLM, prompts: Any, chat: bool
+    model: PretrainedCausalLM, given: list[Any], chat: bool
 ) -> tuple[list[Any], list[list[int]]]:
     """The prompts as they were given, and as tokens."""
-    given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
-    if not given:
-        raise UserError("prompts is empty; pass at least one")
     if chat:
         return given, [model.chat(said) for said in given]
     texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]

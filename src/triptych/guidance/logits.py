@@ -7,7 +7,8 @@ At every step the verifier is asked about the likeliest continuations s ∘ t of
 
 so that a token has the law p(t | s) a(s ∘ t), normalised, with a = V or 1[V ≥ threshold]. That is
 the law of `tokenwise` [li, Definition 3.1.5] when every token with mass is a candidate, and no
-redraws are needed. It is not p restricted to the accepted texts.
+redraws are needed. It is not p restricted to the accepted texts. A verifier with masks is asked
+for one mask a row, for all tokens at once.
 
 `generate` applies temperature, top-k and top-p after this: at temperature T the values count as
 V^(1/T). For `accept="threshold"` and for hard verifiers that changes nothing.
@@ -20,7 +21,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import PAD
-from triptych.core.protocols import Ends, Question, ReadsStates, VerifierLike
+from triptych.core.protocols import Ends, Graded, Masks, Question, ReadsStates, VerifierLike
 from triptych.core.validation import (
     Count,
     EndTokens,
@@ -29,6 +30,7 @@ from triptych.core.validation import (
     as_count,
     as_end_token,
     check_can,
+    shown,
 )
 from triptych.guidance.batches import TextFunction, text_function
 from triptych.inference.guided.asking import NoAnswer, answered, as_verifier, name_of_verifier
@@ -119,6 +121,8 @@ class ValueLogitsProcessor:
         over = self._over(input_ids, rows, start)
         added[over[:, None], ends] = 0.0
         rows = rows[~torch.isin(rows, over)]
+        if isinstance(self.verifier, Masks) and len(rows):
+            return self._masked(input_ids, scores, added, rows, over, start)
         order = scores.argsort(dim=-1, descending=True, stable=True)
         most = scores.shape[-1] if self.candidates is None else self.candidates
         pending, rank = rows, 0
@@ -133,12 +137,56 @@ class ValueLogitsProcessor:
             added[row, token] = self._log_accept(self._question(longer, row, start))
             none = ~(added[pending] > -torch.inf).any(1)
             pending, rank = pending[none], rank + most
+        return self._with(scores, added, rows, over)
+
+    # ------------------------------------------------------------------ inside
+
+    def _masked(
+        self,
+        input_ids: Int[Tensor, "batch t"],
+        scores: Float[Tensor, "batch vocab"],
+        added: Float[Tensor, "batch vocab"],
+        rows: Int[Tensor, " rows"],
+        over: Int[Tensor, " over"],
+        start: int,
+    ) -> Float[Tensor, "batch vocab"]:
+        """The scores of what the masks allow: one question a row. A graded verifier is asked about
+        the `candidates` likeliest of these."""
+        verifier = self.verifier
+        assert isinstance(verifier, Masks)
+        allowed = verifier.masks(self._question(input_ids[rows], rows, start))
+        size = (len(rows), scores.shape[1])
+        if not isinstance(allowed, Tensor) or allowed.shape != size or allowed.dtype != torch.bool:
+            name = type(verifier).__name__
+            raise UserError(f"{name} must answer masks of shape {size}; it gave {shown(allowed)}")
+        left = scores[rows].masked_fill(~allowed, -torch.inf)
+        stuck = torch.isneginf(left).all(1)
+        if stuck.any():
+            self._refuse(input_ids[rows[stuck.nonzero()[0, 0]]], start)
+        added[rows] = torch.where(torch.isneginf(left), -torch.inf, 0.0).double()
+        if isinstance(verifier, Graded) and verifier.graded:
+            most = scores.shape[1] if self.candidates is None else self.candidates
+            chosen = left.topk(min(most, scores.shape[1])).indices
+            possible = left.gather(1, chosen) > -torch.inf
+            place, column = torch.nonzero(possible, as_tuple=True)
+            row, token = rows[place], chosen[place, column]
+            longer = torch.cat([input_ids[row], token[:, None]], 1)
+            added[rows] = -torch.inf
+            added[row, token] = self._log_accept(self._question(longer, row, start))
+        return self._with(scores, added, rows, over)
+
+    def _with(
+        self,
+        scores: Float[Tensor, "batch vocab"],
+        added: Float[Tensor, "batch vocab"],
+        rows: Int[Tensor, " rows"],
+        over: Int[Tensor, " over"],
+    ) -> Float[Tensor, "batch vocab"]:
+        """The scores with the verifier's word in them; rows that have ended are left alone."""
         ended = torch.ones_like(added, dtype=torch.bool).index_fill(0, rows, False)
         scores = torch.where(ended, scores, (scores.double() + added).to(scores.dtype))
         scores[over] = added[over].to(scores.dtype)
         return scores
-
-    # ------------------------------------------------------------------ inside
 
     def _start(self, input_ids: Int[Tensor, "batch t"]) -> int:
         """Columns of the prompts: a call that does not go on with the last one begins anew."""

@@ -7,11 +7,12 @@ continues. `verifiers.text_rules` has ready ones. `TextRule` puts a rule between
 so that every algorithm of guided generation can use it.
 """
 
+import asyncio
 import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import KW_ONLY, dataclass, field
 from numbers import Real
 from threading import Thread
@@ -42,6 +43,7 @@ from triptych.core.validation import (
 from triptych.verifiers.exact import as_ends
 
 MAX_THREADS = 256
+IN_FLIGHT = 64  # calls of a coroutine function at a time
 MAX_HANGING = 100  # calls that go on after their time was up
 _REMEMBERED = 100_000  # texts whose answer is kept
 _KEPT_ERRORS = 1_000
@@ -103,7 +105,8 @@ class TextRule:
                 read
     batched     the function takes a list of texts (and lists for `finished` and `prompt`), and
                 answers a list
-    threads     so many calls at once, for a function that waits
+    threads     so many calls at once, for a function that waits. A coroutine function needs none:
+                up to 64 of its calls are in flight at once, and answers keep their order.
     timeout     seconds per call. A call that takes longer is a refusal, and its reason is in
                 `errors`; its thread cannot be stopped and runs on until the function returns.
     on_error    what comes of a function that raises: "raise" a UserError, or "reject" the text
@@ -300,6 +303,8 @@ class TextRule:
         self._calls[0] += 1
         if self.batched:
             answers = self._ask_together(readings)
+        elif _is_coroutine(self.function):
+            answers = self._ask_all_in_flight(readings)
         elif self.threads > 1 or self.timeout is not None:
             answers = self._ask_in_threads(readings)
         else:
@@ -363,6 +368,32 @@ class TextRule:
                 "batched=True it must answer one for each"
             )
         return {r: _as_value(answer, r) for r, answer in zip(readings, answers, strict=True)}
+
+    def _ask_all_in_flight(self, readings: list[Reading]) -> dict[Reading, float]:
+        """The answers of a coroutine function: `IN_FLIGHT` calls at a time, in a loop of our own.
+
+        The loop runs in a thread, because a notebook has one that runs already.
+        """
+
+        async def ask(reading: Reading, room: asyncio.Semaphore) -> float:
+            async with room:
+                try:
+                    call = self._call(*reading)
+                    answer = await asyncio.wait_for(call, self.timeout)
+                except TimeoutError:
+                    why = TimeoutError(f"no answer in {self.timeout:g} seconds")
+                    return self._failed(reading, why)
+                except Exception as error:
+                    return self._failed(reading, error)
+            return _as_value(answer, reading)
+
+        async def ask_all() -> list[float]:
+            room = asyncio.Semaphore(IN_FLIGHT)
+            return await asyncio.gather(*(ask(reading, room) for reading in readings))
+
+        with ThreadPoolExecutor(1) as pool:
+            values = pool.submit(asyncio.run, ask_all()).result()
+        return dict(zip(readings, values, strict=True))
 
     def _ask_in_threads(self, readings: list[Reading]) -> dict[Reading, float]:
         waiting, answers = deque(readings), {}
@@ -504,6 +535,11 @@ def _check_parameters(function: Callable[..., Any]) -> frozenset[str]:
             "besides at most `finished` and `prompt` are given to it"
         ) from None
     return told
+
+
+def _is_coroutine(function: Callable[..., Any]) -> bool:
+    """A coroutine function, or an object whose `__call__` is one."""
+    return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def _whole_characters(text: str) -> str:

@@ -53,11 +53,11 @@ def test_an_algorithm_is_a_value_of_its_module(kind):
 
 @each_algorithm
 def test_options_are_the_parameters_of_sample(kind):
-    """Those that are plain values: `outcome` is a verifier, and `block_end` one or several tokens;
-    what all algorithms share is in `Shared`."""
+    """Those that are plain values: `outcome` is a verifier, `block_end` one or several tokens,
+    `answer` a function; what all algorithms share is in `Shared`."""
     parameters = inspect.signature(sys.modules[kind.__module__].sample).parameters
     own = [name for name in parameters if name not in ("decoder", "verifier", "shared")]
-    plain = sorted({*own} - {"outcome", "block_end"})
+    plain = sorted({*own} - {"outcome", "block_end", "answer"})
     assert sorted(each.name for each in kind.options()) == plain
     assert sorted(own) == sorted(each.name for each in dataclasses.fields(kind))
     asked = set(inspect.signature(kind.sample).parameters) - {"self", "decoder", "verifier"}

@@ -116,7 +116,7 @@ def test_the_same_tokens_and_costs(label):
         return
     assert now == stored[label]
     texts = {row.split()[0] for case in now.values() for row in case}
-    assert len(texts) > 8  # they are not all alike
+    assert len(texts) > 5  # they are not all alike
 
 
 def test_every_algorithm_is_among_the_cases():

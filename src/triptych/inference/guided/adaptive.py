@@ -123,8 +123,9 @@ class Adaptive(Algorithm[Info]):
 
     Every draw is one call of the generator, and only tokens that are kept are written. Particles
     of a row with the same text share the verifier's answers. A row whose particles all have weight
-    0 has died: it stands at its prompt. So does a row that is over its budget, which is looked at
-    before every draw. About a prompt of full length the verifier is asked once.
+    0 has died: it keeps the unfinished text that weighed most. So does a row that is over its
+    budget, which is looked at before every draw. About a prompt of full length the verifier is
+    asked once.
     """
 
     title = "Particles with adaptive rejection"
@@ -151,6 +152,7 @@ class Adaptive(Algorithm[Info]):
         log_weights = values_of_full_prompts(run)[:, None].repeat(1, n)
         values = torch.zeros_like(log_weights)
         smallest = effective_size(log_weights)
+        last = log_weights  # of each particle, when it was above 0
         refused = torch.zeros_like(run.owner)
         begun = run.open_rows(tokens=n)  # stops rows that have no token for each particle
         first = run.laws(begun) if len(begun) else None  # a row's particles share its first law
@@ -167,9 +169,10 @@ class Adaptive(Algorithm[Info]):
             refused.index_add_(0, cloud.owner[drawn], step.refused)
             log_weights, values = step.write(log_weights, values)
             cloud, log_weights, values, size = even_out(run, cloud, log_weights, values, self.ess)
+            last = torch.where(torch.isneginf(log_weights), last, log_weights)
             smallest = torch.minimum(smallest, size)
             drawn = open_particles(cloud, log_weights)
-        ended = finish(run, cloud, log_weights, values)
+        ended = finish(run, cloud, log_weights, values, last)
         asked = run.costs.verifier_calls.clone()
         return Info(ended.died, ended.log_normaliser, smallest, asked, refused, ended.particles)
 

@@ -21,14 +21,14 @@ import re
 import typing
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType, NoneType
 from typing import Any, ClassVar, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from triptych.core.protocols import Decoder, VerifierLike
+from triptych.core.protocols import Decoder, Ends, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.validation import (
     EndTokens,
@@ -65,6 +65,7 @@ class Shared(TypedDict):
     transform: NotRequired[Transform | None]
     record: NotRequired[bool]
     budget: NotRequired[Budget | None]
+    ends: NotRequired[Ends | None]
 
 
 class _Bounds(typing.NamedTuple):
@@ -118,6 +119,7 @@ class Option:
                 f"the choices of option {self.name} are {shown(self.choices)}; they must be a "
                 "tuple of words, for an option of type str"
             )
+        as_flag("none", self.none)
         for bound in ("at_least", "at_most"):
             if (value := getattr(self, bound)) is not None:
                 as_number(bound, value)
@@ -222,6 +224,7 @@ class Algorithm(Generic[InfoT]):
         transform: Transform | None = None,
         record: bool = False,
         budget: Budget | None = None,
+        ends: Ends | None = None,
         rng: RngLike,
     ) -> Result[InfoT]:
         """Complete every row of the decoder.
@@ -231,6 +234,7 @@ class Algorithm(Generic[InfoT]):
         transform   of the model's laws; None leaves them
         record      keep a trace of all that happens
         budget      what a row may cost; None is no limit
+        ends        what says which rows are over, as stop strings do
         rng         a seed, or where the draws come from
         """
         run = Generation(
@@ -244,8 +248,13 @@ class Algorithm(Generic[InfoT]):
             probability=self.probability,
             smallest=self.smallest,
             budget=budget,
+            ends=ends,
         )
         return run.result(self.run(run))
+
+    def of_text(self: AlgorithmT, decode: Callable[[Sequence[int]], str]) -> AlgorithmT:
+        """The same where tokens are text: an algorithm that reads completions overrides it."""
+        return self
 
     @classmethod
     def options(cls) -> tuple[Option, ...]:

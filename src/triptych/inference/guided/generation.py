@@ -14,6 +14,7 @@ over their budget, and keeps a trace when told to.
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import torch
@@ -70,6 +71,7 @@ class Generation:
     probability   the verifier must answer probabilities: log V ≤ 0
     smallest      log V from which a finished row is accepted; None accepts every V > 0
     budget        what a row may cost; None is no limit
+    ends          what says which rows are over, next to the decoder and the verifier
     start         how long the prompt of each row is
     owner         for a fork, the row of the batch that each of its rows works for
     """
@@ -86,6 +88,7 @@ class Generation:
         probability: bool = True,
         smallest: float | None = None,
         budget: Budget | None = None,
+        ends: Ends | None = None,
     ) -> None:
         check_parts(decoder, budget)
         if transform is not None:
@@ -93,7 +96,7 @@ class Generation:
         self.decoder, self.verifier = decoder, as_verifier(verifier)
         self.rng = as_rng(rng, decoder.lengths.device)
         self.transform, self.probability = transform, probability
-        self.smallest, self.budget = smallest, budget
+        self.smallest, self.budget, self.ends = smallest, budget, ends
         self.record = as_flag("record", record)
         self.end_token = as_end_token(end_token, decoder.vocab_size)
         self.start = decoder.lengths
@@ -130,11 +133,13 @@ class Generation:
         begun = lengths > self.start
         if self.end_token is not None:
             full |= begun & is_end(self._last(), self.end_token)
-        if isinstance(self.verifier, Ends):
+        for one in (self.ends, self.verifier):
+            if not isinstance(one, Ends):
+                continue
             rows = torch.nonzero(begun & ~full)[:, 0]
             if len(rows):  # that nothing else has ended; no question is counted
                 began = time.perf_counter()
-                full[rows] = self.verifier.over(self._question(rows))
+                full[rows] = one.over(self._question(rows))
                 self.costs.verifier_seconds += time.perf_counter() - began
         return full
 
@@ -351,9 +356,9 @@ class Generation:
     def cut_off(self) -> Bool[Tensor, " batch"]:
         """Rows that are finished because they have their full length, and not by an end token."""
         full = self.decoder.lengths >= self.limits[self.owner]
-        if self.end_token is None:
-            return full
-        return full & ~((self.decoder.lengths > self.start) & is_end(self._last(), self.end_token))
+        rows = torch.nonzero(full)[:, 0]
+        full[rows] = ~self._question(rows).over
+        return full
 
     def finished_log_values(self, rows: Int[Tensor, " rows"]) -> Float[Tensor, " rows"] | None:
         """log V of rows as texts that are over; None where the verifier makes no difference."""
@@ -383,7 +388,8 @@ class Generation:
         table = torch.nn.functional.pad(self.decoder.tokens[rows], (0, 1), value=-1)
         table = table.scatter(1, lengths[:, None], tokens[:, None])
         over = is_end(tokens, self.end_token)
-        return self._answers(Question(table, lengths + 1, self.start[rows], over, self.owner[rows]))
+        asked = Question(table, lengths + 1, self.start[rows], over, self.owner[rows])
+        return self._answers(self._ended(asked))
 
     def _below(self, rows: Int[Tensor, " pairs"], tokens: Int[Tensor, " pairs"]) -> Question:
         """A question about children that stand in a decoder of their own."""
@@ -391,7 +397,8 @@ class Generation:
         below.append(tokens)
         over, every = is_end(tokens, self.end_token), torch.arange(len(rows), device=rows.device)
         starts, owner = self.start[rows], self.owner[rows]
-        return Question(below.tokens, below.lengths, starts, over, owner, below, every)
+        asked = Question(below.tokens, below.lengths, starts, over, owner, below, every)
+        return self._ended(asked)
 
     def _question(
         self, rows: Int[Tensor, " rows"], *, over: Bool[Tensor, " rows"] | None = None
@@ -399,10 +406,17 @@ class Generation:
         """A question about rows as they stand; a row is over that has drawn an end token."""
         decoder, starts = self.decoder, self.start[rows]
         lengths = decoder.lengths[rows]
+        owner, known = self.owner[rows], over is not None
         if over is None:
             over = (lengths > starts) & is_end(self._last()[rows], self.end_token)
-        owner = self.owner[rows]
-        return Question(decoder.tokens[rows], lengths, starts, over, owner, decoder, rows)
+        asked = Question(decoder.tokens[rows], lengths, starts, over, owner, decoder, rows)
+        return asked if known else self._ended(asked)
+
+    def _ended(self, asked: Question) -> Question:
+        """The question, whose rows are over where `ends` says so too."""
+        if self.ends is None:
+            return asked
+        return replace(asked, over=asked.over | self.ends.over(asked))
 
     def _answers(self, asked: Question) -> Float[Tensor, " rows"]:
         """The verifier's answers, counted, and refused where they are none."""
@@ -457,15 +471,19 @@ class Generation:
         rows: Int[Tensor, " batch"],
         chose: Int[Tensor, " chose"],
         log_values: Float[Tensor, " chose"] | None = None,
+        *,
+        keep: bool = False,
     ) -> None:
         """Go on with rows of a fork, one for each row of this run; `chose` had several of them.
 
-        A row that was stopped goes back to where it stood.
+        A row that was stopped goes back to where it stood; with `keep` it stays as it is.
         """
         before = self.decoder.lengths
         self.decoder, self._said = other.decoder.fork(rows), other._said[rows]
         self.note("choose", chose, log_values)
         more = self.decoder.lengths - before
+        if keep:
+            return
         if len(back := torch.nonzero(self.stopped() & (more > 0))[:, 0]):
             self.erase(more[back], back, "restart")
 

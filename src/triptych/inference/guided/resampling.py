@@ -89,13 +89,18 @@ def finish(
     cloud: Generation,
     log_weights: Float[Tensor, "batch n"],
     values: Float[Tensor, "batch n"],
+    last: Float[Tensor, "batch n"] | None = None,
 ) -> Ended:
-    """Go on with one particle a row, drawn by weight; a row without weight stops at its prompt."""
+    """Go on with one particle a row, drawn by weight; a row without weight stops at its prompt.
+
+    last   the last weight above 0 of each particle: with these, a row that died or was stopped
+           keeps the unfinished text of the largest one
+    """
     log_weights, values = _weigh_cut_off(cloud, log_weights, values)
     log_normaliser = log_weights.logsumexp(-1) - math.log(log_weights.shape[1])
     died = torch.isneginf(log_normaliser)
     every = as_they_stand(cloud, log_weights)
-    pick(run, cloud, log_weights, values, died)
+    pick(run, cloud, log_weights, values, died, last)
     run.stop(torch.nonzero(died & ~run.finished())[:, 0], Reason.PARTICLES)
     return Ended(died, log_normaliser, every)
 
@@ -147,15 +152,20 @@ def pick(
     log_weights: Float[Tensor, "batch n"],
     values: Float[Tensor, "batch n"],
     died: Bool[Tensor, " batch"],
+    last: Float[Tensor, "batch n"] | None = None,
 ) -> None:
-    """Go on with one particle a row, drawn by weight; other rows go back to their prompts."""
+    """Go on with one particle a row, drawn by weight.
+
+    Other rows go back to their prompts, or keep the particle whose `last` weight is the largest.
+    """
     alive, dead = torch.nonzero(~died & ~run.stopped())[:, 0], torch.nonzero(died)[:, 0]
-    picked = torch.zeros_like(run.owner)
+    picked = torch.zeros_like(run.owner) if last is None else last.argmax(-1)
     if len(alive):
         picked[alive] = run.choose(normalised(log_weights[alive]), alive)
     said = values.gather(1, picked[:, None])[:, 0]
-    run.adopt(cloud, run.every_row() * log_weights.shape[1] + picked, alive, said[alive])
-    if len(dead):
+    places = run.every_row() * log_weights.shape[1] + picked
+    run.adopt(cloud, places, alive, said[alive], keep=last is not None)
+    if len(dead) and last is None:
         run.erase((run.decoder.lengths - run.start)[dead], dead, "restart")
 
 

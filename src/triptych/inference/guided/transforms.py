@@ -174,10 +174,10 @@ class Sampling:
     Worked value: (½, 3/10, 1/5) under top_k=2, min_p=0.7 becomes (1, 0, 0), as 3/8 < 0.7 · 5/8.
     """
 
-    temperature: float = 1.0
-    top_p: float = 1.0
+    temperature: int | float = 1.0
+    top_p: int | float = 1.0
     top_k: int = 0
-    min_p: float = 0.0
+    min_p: int | float = 0.0
 
     def __post_init__(self) -> None:
         set_fields(

@@ -49,6 +49,9 @@ def generate(
     min_p: Annotated[
         float, typer.Option(help="Draw from tokens with this share of the likeliest one's chance.")
     ] = 0.0,
+    stop: Annotated[
+        list[str] | None, typer.Option(help="A string that ends a text; may be given again.")
+    ] = None,
     chat: Annotated[
         bool, typer.Option("--chat", help="Prompts are what a user says, in the chat template.")
     ] = False,
@@ -85,17 +88,23 @@ def generate(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Make the rows again that failed.")
     ] = False,
+    require_accepted: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Exit code 1 if a smaller share is accepted, as 0.95."),
+    ] = None,
     trust_remote_code: TrustCode = False,
 ) -> None:
     """Guide a model over a file of prompts, with a verifier.
 
     The same command goes on where an earlier one was stopped; a finished prompt is never done
     twice. Exit code 0: every prompt has its row, and the last lines say how many failed. 1: no text
-    could be made for any prompt. 2: something given is wrong. 130: Ctrl-C.
+    could be made for any prompt, or fewer are accepted than --require-accepted says. 2: something
+    given is wrong. 130: Ctrl-C.
 
     Example: triptych generate --model smollm2-135m --prompts prompts.jsonl --verifier json
     --max-new-tokens 100 --out texts.jsonl
     """
+    from triptych.core.validation import as_probability
     from triptych.inference.guided.costs import Budget
     from triptych.inference.guided.transforms import Sampling
     from triptych.lab.generating.places import Places, refuse_same_files
@@ -105,6 +114,8 @@ def generate(
     from triptych.lab.generating.run import generate as complete_all
     from triptych.lab.generating.settings import make_settings
 
+    if require_accepted is not None:
+        as_probability("--require-accepted", require_accepted)
     places, read = Places.of(out, trace), {} if prompts == "-" else {"--prompts": prompts}
     refuse_same_files(places, read)
     asked = read_prompts(prompts)
@@ -121,6 +132,7 @@ def generate(
         budget=Budget(budget_tokens, budget_questions, budget_seconds),
         timeout=timeout,
         trust_remote_code=trust_remote_code,
+        stop=stop or [],
     )
     refuse_same_files(places, settings.read_files())
     with explain_stop():
@@ -137,4 +149,7 @@ def generate(
     for line in summary.lines():
         echo(line)
     typer.echo(f"Open {out}")
-    raise typer.Exit(summary.exit_code)
+    enough = require_accepted is None or summary.accepted >= require_accepted
+    if not enough:
+        typer.echo(f"Fewer than {require_accepted:.1%} are accepted.", err=True)
+    raise typer.Exit(summary.exit_code if enough else 1)

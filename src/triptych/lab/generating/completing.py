@@ -235,6 +235,7 @@ class Completer:
             max_new_tokens=settings.max_new_tokens,
             rng=Streams(settings.seed, [prompt.stream for prompt in prompts]),
             sampling=settings.sampling,
+            stop=settings.stop,
             chat=self._is_chat(prompts[0]),
             batch=len(prompts),
             budget=settings.budget,

@@ -56,6 +56,11 @@ class Summary:
         return sum(row["failed"] for row in self.rows)
 
     @property
+    def accepted(self) -> float:
+        """The share of all rows that are accepted; 0 where nothing was judged."""
+        return sum(bool(row["accepted"]) for row in self.rows) / max(1, len(self.rows))
+
+    @property
     def exit_code(self) -> int:
         """1 if there is no prompt whose text could be made."""
         return int(self.failed == len(self.rows))
@@ -64,7 +69,8 @@ class Summary:
         """For the terminal."""
         rows, made = self.rows, self.made
         judged = [row for row in rows if row["accepted"] is not None]
-        accepted = f"{sum(bool(row['accepted']) for row in rows)} accepted, " if judged else ""
+        number = sum(bool(row["accepted"]) for row in rows)
+        accepted = f"{number} accepted ({self.accepted:.0%}), " if judged else ""
         first = (
             f"{len(rows)} {'row' if len(rows) == 1 else 'rows'}: {accepted}"
             f"{sum(row['complete'] for row in rows)} complete"

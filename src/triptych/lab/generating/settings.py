@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych.core.validation import UserError, as_count, as_number, as_seed, shown
+from triptych.guidance.stops import as_stops
 from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.transforms import Sampling
@@ -35,7 +36,7 @@ class Settings:
     options     of the algorithm, all of them
     trust_remote_code
                 the model's own Python files may run; it is in the JSON only where it is so, and
-                min_p only where it is above 0
+                min_p and stop only where there are some
     """
 
     model: str
@@ -57,6 +58,7 @@ class Settings:
     timeout: float
     trust_remote_code: bool = False
     min_p: float = 0.0
+    stop: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; a limit of infinity is None there."""
@@ -67,13 +69,16 @@ class Settings:
             del plain["trust_remote_code"]
         if self.min_p == 0:
             del plain["min_p"]
+        if not self.stop:
+            del plain["stop"]
         return plain
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Settings":
         verifier = RuleSource(**plain["verifier"]) if plain["verifier"] else None
         timeout = math.inf if plain["timeout"] is None else plain["timeout"]
-        return cls(**{**plain, "verifier": verifier, "timeout": timeout})
+        stop = tuple(plain.get("stop", ()))
+        return cls(**{**plain, "verifier": verifier, "timeout": timeout, "stop": stop})
 
     @property
     def fingerprint(self) -> str:
@@ -121,6 +126,7 @@ def make_settings(
     budget: Budget,
     timeout: float,
     trust_remote_code: bool = False,
+    stop: Sequence[str] = (),
 ) -> Settings:
     """Settings from what a user wrote; all that is wrong with it is said here.
 
@@ -128,7 +134,8 @@ def make_settings(
     and "ancestral" without a verifier, as `guide` has them.
     """
     if algorithm is None:
-        algorithm = "ancestral" if verifier is None else "adaptive"
+        with_rule = "greedy" if sampling.temperature == 0 else "adaptive"
+        algorithm = "ancestral" if verifier is None else with_rule
     chosen = find_algorithm(algorithm).parse(changes)
     if verifier is None and chosen.needs_verifier:
         raise UserError(
@@ -149,6 +156,7 @@ def make_settings(
         top_p=sampling.top_p,
         top_k=sampling.top_k,
         min_p=sampling.min_p,
+        stop=tuple(as_stops(stop)),
         chat=chat,
         seed=as_seed(seed, name="--seed"),
         dtype=str(as_dtype(dtype)).removeprefix("torch."),
