@@ -19,8 +19,9 @@ Guide a language model, text in and text out
     function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Particles,
     Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p, top_k, min_p.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
-    as a verifier, train_probe makes one from good and bad texts. hf has every algorithm as
-    custom_generate of model.generate, and a logits processor.
+    as a verifier, ProcessReward one that judges steps, in a form of step_forms; train_probe makes
+    one from good and bad texts. hf has every algorithm as custom_generate of model.generate, and
+    a logits processor.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
     Tuning adapts a model by a head or a soft prompt with a head.
@@ -109,7 +110,9 @@ if TYPE_CHECKING:
     from triptych.training.loop import Recipe as Recipe
     from triptych.training.loop import fit as fit
     from triptych.training.loop import gap_meter as gap_meter
+    from triptych.verifiers import step_forms as step_forms
     from triptych.verifiers.exact import Rule as Rule
+    from triptych.verifiers.process_reward import ProcessReward as ProcessReward
     from triptych.verifiers.reward import RewardModel as RewardModel
     from triptych.verifiers.text import TextRule as TextRule
 
@@ -150,6 +153,7 @@ _HOME = {  # module -> what is taken from it
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
     "training.loop": ["Recipe", "fit", "gap_meter"],
     "verifiers.exact": ["Rule"],
+    "verifiers.process_reward": ["ProcessReward"],
     "verifiers.reward": ["RewardModel"],
     "verifiers.text": ["TextRule"],
 }
@@ -168,6 +172,7 @@ _MODULES = {  # package -> its modules that are names here
         "vgb",
     ],
     "training": ["objectives"],
+    "verifiers": ["step_forms"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _PACKAGE_OF = {name: package for package, names in _MODULES.items() for name in names}

@@ -14,37 +14,39 @@ Most reward models were trained on whole replies; what they say of half a reply 
 transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used.
 """
 
-import contextlib
-import importlib.util
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.foreign_models import as_place, refuse_own_code
 from triptych.core.validation import (
     Count,
     UserError,
     as_count,
     as_device,
     as_flag,
-    as_list,
     as_text,
     check_can,
     shown,
 )
-
-BATCH = 32
-"""Texts that are scored together where no number is given."""
-_DTYPES = ("float32", "bfloat16", "float16", "float64")
-
-Prompt = str | Sequence[Mapping[str, str]]
-"""A text, or a conversation: messages with "role" and "content"."""
+from triptych.verifiers.text_models import (
+    BATCH,
+    Prompt,
+    as_label,
+    as_length,
+    as_prompts,
+    as_texts,
+    conversation,
+    cutting_the_beginning,
+    last_said,
+    loaded,
+    messages_of,
+    padding_token,
+)
 
 
 class RewardModel:
@@ -75,11 +77,11 @@ class RewardModel:
         _check_classifier(model)
         check_can("tokenizer", tokenizer, "decode", "pad", "__call__")
         self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
-        self.label = _as_label(label, model.config)
-        self.length = _as_length(length, model, tokenizer)
+        self.label = as_label(label, model.config)
+        self.length = as_length(length, model, tokenizer)
         self.batch = as_count("batch", batch, at_least=1)
         self.truncated, self.passes = 0, 0
-        self._pad_token = _padding(model, tokenizer)
+        self._pad_token = padding_token(model, tokenizer)
 
     @classmethod
     def from_pretrained(
@@ -99,7 +101,14 @@ class RewardModel:
         trust_remote_code=True runs the Python files of the model itself, with all your rights.
         """
         trust_remote_code = as_flag("trust_remote_code", trust_remote_code)
-        model, tokenizer = _load(where, dtype, local_files_only, trust_remote_code)
+        model, tokenizer = loaded(
+            where,
+            "AutoModelForSequenceClassification",
+            "a sequence classifier",
+            dtype,
+            local_files_only,
+            trust_remote_code,
+        )
         model = model.to(as_device(device))
         return cls(model, tokenizer, label=label, length=length, batch=batch)
 
@@ -112,8 +121,8 @@ class RewardModel:
         self, texts: Sequence[str], prompt: Sequence[Prompt] | Prompt | None = None
     ) -> list[float]:
         """V of each completion; `prompt` is one for all of them, or a list with one for each."""
-        completions = [as_text(f"texts[{i}]", t) for i, t in enumerate(_as_texts(texts))]
-        prompts = _as_prompts(prompt, len(completions))
+        completions = [as_text(f"texts[{i}]", t) for i, t in enumerate(as_texts(texts))]
+        prompts = as_prompts(prompt, len(completions))
         rows = [self._encoded(p, text) for p, text in zip(prompts, completions, strict=True)]
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]["input_ids"]))
         values = [0.0] * len(rows)
@@ -133,8 +142,9 @@ class RewardModel:
         """Tokens of a prompt and its completion, as the model was trained to read them."""
         tokenizer, texts, special = self.tokenizer, (completion,), True
         if getattr(tokenizer, "chat_template", None) is not None:
-            texts, special = (self._conversation(prompt, completion),), False
-        elif said := _last_said(prompt):
+            said = [*messages_of(prompt), {"role": "assistant", "content": completion}]
+            texts, special = (conversation(tokenizer, said),), False
+        elif said := last_said(prompt):
             texts = (said, completion)
         row = tokenizer(*texts, add_special_tokens=special)
         if self.length is not None and len(row["input_ids"]) > self.length:
@@ -145,17 +155,6 @@ class RewardModel:
             row = {"input_ids": [token], "attention_mask": [1]}
         return dict(row)
 
-    def _conversation(self, prompt: Prompt, completion: str) -> str:
-        before = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else [*prompt]
-        said = [*before, {"role": "assistant", "content": completion}]
-        try:
-            return self.tokenizer.apply_chat_template(said, tokenize=False)
-        except Exception as error:  # templates raise what they like
-            raise UserError(
-                "the chat template of this reward model takes no conversation of a user and an "
-                f"assistant: {_short(error)}"
-            ) from error
-
     def _truncated(self, texts: tuple[str, ...], special: bool, tokens: int) -> Any:
         """The end of a text that is too long; what is cut first is the beginning."""
         if not self.truncated:
@@ -165,7 +164,7 @@ class RewardModel:
                 stacklevel=2,
             )
         self.truncated += 1
-        with _cutting_the_beginning(self.tokenizer):
+        with cutting_the_beginning(self.tokenizer):
             return self.tokenizer(
                 *texts, add_special_tokens=special, truncation=True, max_length=self.length
             )
@@ -189,60 +188,8 @@ class RewardModel:
         return scores.softmax(-1)[:, self.label]
 
 
-# ---------------------------------------------------------------------- what is given
-
-
-def _as_texts(texts: Any) -> list[Any]:
-    if isinstance(texts, str):
-        raise UserError(f"texts is the string {shown(texts)}; pass a list of texts")
-    return as_list("texts", texts, "texts")
-
-
-def _as_prompts(prompt: Any, number: int) -> list[Prompt]:
-    """A prompt for each text. A list of messages is one conversation, for all texts."""
-    if prompt is None or isinstance(prompt, str):
-        return [prompt or ""] * number
-    given = as_list("prompt", prompt, "prompts")
-    if given and all(isinstance(message, Mapping) for message in given):
-        return [_checked_prompt(given)] * number
-    if len(given) != number:
-        raise UserError(f"prompt has {len(given)} prompts for {number} texts; each needs one")
-    return [_checked_prompt(one) for one in given]
-
-
-def _checked_prompt(prompt: Any) -> Prompt:
-    if isinstance(prompt, str):
-        return prompt
-    for message in as_list("a prompt", prompt, "messages"):
-        if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
-            raise UserError(
-                f"a prompt has the message {shown(message)}; a message is a dictionary with "
-                "'role' and 'content'"
-            )
-    return prompt
-
-
-def _last_said(prompt: Prompt) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    return str(prompt[-1]["content"]) if len(prompt) else ""
-
-
 def _tensors(row: Mapping[str, list[int]]) -> dict[str, Int[Tensor, "1 t"]]:
     return {name: torch.tensor([part]) for name, part in row.items()}
-
-
-@contextlib.contextmanager
-def _cutting_the_beginning(tokenizer: Any) -> Iterator[None]:
-    side = getattr(tokenizer, "truncation_side", "right")
-    tokenizer.truncation_side = "left"
-    try:
-        yield
-    finally:
-        tokenizer.truncation_side = side
-
-
-# ---------------------------------------------------------------------- what a model is like
 
 
 def _check_classifier(model: Any) -> None:
@@ -257,92 +204,3 @@ def _check_classifier(model: Any) -> None:
             f"model is {shown(model)}; pass a model of transformers' "
             "AutoModelForSequenceClassification, or its name to RewardModel.from_pretrained"
         )
-
-
-def _as_label(label: int | str | None, config: Any) -> int:
-    """The number of the label that means good."""
-    number = config.num_labels
-    names = {int(key): str(name) for key, name in (config.id2label or {}).items()}
-    if number == 1 and label is None:
-        return 0
-    if label is None:
-        if number == 2:
-            return 1
-        raise UserError(
-            f"this classifier has {number} labels, {', '.join(names.values())}; say with label= "
-            "which one means good"
-        )
-    if isinstance(label, str):
-        found = [key for key, name in names.items() if name == label]
-        if not found:
-            raise UserError(
-                f"label is {label!r}; this classifier has {', '.join(map(repr, names.values()))}"
-            )
-        return found[0]
-    return as_count("label", label, at_most=number - 1)
-
-
-def _as_length(length: Count | None, model: Any, tokenizer: Any) -> int | None:
-    """Tokens that are read at most: by the config and the tokenizer, or fewer."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else None
-    said = [
-        getattr(config, "max_position_embeddings", None),
-        getattr(tokenizer, "model_max_length", None),
-    ]
-    known = [n for n in said if isinstance(n, int) and 0 < n < 2**31]
-    if getattr(config, "model_type", None) in ("roberta", "xlm-roberta", "camembert") and known:
-        known[0] -= 2  # they count positions from the padding token on
-    most = min(known) if known else None
-    return most if length is None else as_count("length", length, at_least=1, at_most=most)
-
-
-def _padding(model: Any, tokenizer: Any) -> int | None:
-    """The token that fills shorter rows, made known to both; None: rows run one by one."""
-    if tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
-        tokenizer.pad_token = tokenizer.eos_token
-    pad = tokenizer.pad_token_id
-    if pad is not None and getattr(model.config, "pad_token_id", None) is None:
-        model.config.pad_token_id = pad
-    return pad
-
-
-def _load(
-    where: str | Path, dtype: str, local_files_only: bool, trust_remote_code: bool
-) -> tuple[Any, Any]:
-    place = as_place("where", where, "a folder or a name on the hub")
-    if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise UserError(f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}")
-    if importlib.util.find_spec("transformers") is None:
-        raise ModuleNotFoundError(
-            "pretrained models need transformers, which is not installed: pip install transformers",
-            name="transformers",
-        )
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
-
-    options: dict[str, Any] = {
-        "local_files_only": local_files_only,
-        "trust_remote_code": trust_remote_code,
-    }
-    try:
-        both: Any = AutoModelForSequenceClassification.from_pretrained(
-            place, dtype=getattr(torch, dtype), output_loading_info=True, **options
-        )
-        tokenizer = AutoTokenizer.from_pretrained(place, **options)
-    except Exception as error:  # the readers of damaged files raise classes of their own
-        refuse_own_code(place, error)
-        raise UserError(
-            f"the reward model {place!r} could not be loaded: {_short(error)} It must be a "
-            "folder with a sequence classifier and its tokenizer, or a name on the hub"
-        ) from error
-    model, loaded = both
-    if missing := sorted(loaded["missing_keys"]):
-        raise UserError(
-            f"{place!r} has no weights for {', '.join(missing[:3])}: transformers would draw "
-            "them at random, so it is no trained classifier"
-        )
-    return model, tokenizer
-
-
-def _short(error: Exception) -> str:
-    text = shorten(str(error) or type(error).__name__, width=200, placeholder=" ...")
-    return text if text.endswith(".") else f"{text}."
