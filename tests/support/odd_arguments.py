@@ -661,6 +661,12 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "length": 3,
         "rng": TorchRng(0),
     },
+    "verifiers.process_reward.combined": lambda: {"values": [0.5, 1.0], "combine": "mean"},
+    "verifiers.process_reward.finished_steps": lambda: {
+        "text": "a;b",
+        "separator": ";",
+        "over": True,
+    },
     "verifiers.probe.as_labels": lambda: {"correct": CORRECT},
     "verifiers.exact.ExactValue": lambda: {"table": TABLE, "outcome": SomeZero(3)},
     "verifiers.exact.RatioValue": lambda: {"model": BITS, "target": TABLE},

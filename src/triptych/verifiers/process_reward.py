@@ -104,12 +104,8 @@ class ProcessReward:
             )
         check_can("tokenizer", tokenizer, "decode", "__call__")
         self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
-        if not as_text("separator", separator):
-            raise UserError("separator is ''; it must have at least one character")
-        if combine not in COMBINES:
-            raise UserError(f"combine is {shown(combine)}; it must be one of {', '.join(COMBINES)}")
-        self.separator = separator
-        self.combine: Combine = combine
+        self.separator = _as_separator(separator)
+        self.combine: Combine = _as_combine(combine)
         self.before = as_probability("before", before)
         self._columns = form.columns(model, tokenizer)
         self.length = as_length(length, model, tokenizer)
@@ -279,30 +275,45 @@ def finished_steps(text: str, separator: str, over: bool) -> list[str]:
 
     Worked value: "a;b;c" with ";" has the steps a, b, and c too if the text is over.
     """
-    parts = text.split(separator)
-    ended = parts if over else parts[:-1]
+    parts = as_text("text", text).split(_as_separator(separator))
+    ended = parts if as_flag("over", over) else parts[:-1]
     return [part for part in ended if part.strip()]
 
 
-def combined(values: Sequence[float], combine: Combine, before: float = 1.0) -> float:
+def combined(values: Sequence[Number], combine: Combine, before: Number = 1.0) -> float:
     """One value from those of the steps; `before` where there are none.
 
     Worked value: (½, 1, ¼): last ¼, product ⅛, mean 7/12, min ¼, geometric_mean ½.
     """
-    if not values:
+    given = as_list("values", values, "judgements, from 0 to 1")
+    judged = [as_probability("a judgement of values", value) for value in given]
+    combine, before = _as_combine(combine), as_probability("before", before)
+    if not judged:
         return before
     match combine:
         case "last":
-            return values[-1]
+            return judged[-1]
         case "product":
-            return float(np.prod(values))
+            return float(np.prod(judged))
         case "mean":
-            return float(np.mean(values))
+            return float(np.mean(judged))
         case "min":
-            return min(values)
+            return min(judged)
         case "geometric_mean":
             with np.errstate(divide="ignore"):  # a step of value 0 makes 0
-                return float(np.exp(np.log(values).mean()))
+                return float(np.exp(np.log(judged).mean()))
+
+
+def _as_separator(separator: str) -> str:
+    if not as_text("separator", separator):
+        raise UserError("separator is ''; it must have at least one character")
+    return separator
+
+
+def _as_combine(combine: Any) -> Combine:
+    if not isinstance(combine, str) or combine not in COMBINES:
+        raise UserError(f"combine is {shown(combine)}; it must be one of {', '.join(COMBINES)}")
+    return combine
 
 
 def _logits(answer: Any) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from jaxtyping import Float
 from torch import Tensor
 
-from triptych.core.validation import UserError, as_flag, as_text, set_fields, shown
+from triptych.core.validation import UserError, as_count, as_flag, as_text, set_fields, shown
 from triptych.verifiers.text_models import (
     Prompt,
     as_label,
@@ -90,6 +90,7 @@ class TokenClassifier:
             self,
             separator=_as_mark("separator", self.separator),
             chat=as_flag("chat", self.chat),
+            label=_as_name_of_label(self.label),
         )
 
     what = "a token classifier"
@@ -140,7 +141,8 @@ class StepTokens:
 
     def __post_init__(self) -> None:
         system = None if self.system is None else as_text("system", self.system)
-        set_fields(self, token=_as_mark("token", self.token), system=system)
+        label = _as_name_of_label(self.label)
+        set_fields(self, token=_as_mark("token", self.token), label=label, system=system)
 
     what = "a token classifier"
     last_only = False
@@ -259,7 +261,8 @@ class SequenceClassifier:
     label: int | str | None = None
 
     def __post_init__(self) -> None:
-        set_fields(self, separator=_as_mark("separator", self.separator))
+        label = _as_name_of_label(self.label)
+        set_fields(self, separator=_as_mark("separator", self.separator), label=label)
 
     what = "a sequence classifier"
     last_only = True
@@ -365,6 +368,10 @@ def _columns_of_labels(label: int | str | None, model: Any) -> list[int]:
 def _need_template(tokenizer: Any, form: str) -> None:
     if getattr(tokenizer, "chat_template", None) is None:
         raise UserError(f"the tokenizer has no chat template, and {form} needs one")
+
+
+def _as_name_of_label(label: Any) -> int | str | None:
+    return label if label is None or isinstance(label, str) else as_count("label", label)
 
 
 def _as_mark(name: str, text: str) -> str:
