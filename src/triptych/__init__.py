@@ -20,8 +20,8 @@ Guide a language model, text in and text out
     Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p, top_k, min_p.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
     as a verifier, ProcessReward one that judges steps, in a form of step_forms; train_probe makes
-    one from good and bad texts. hf has every algorithm as custom_generate of model.generate, and
-    a logits processor.
+    one from good and bad texts. calibrate says by roll-outs how wrong a verifier is. hf has every
+    algorithm as custom_generate of model.generate, and a logits processor.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
     Tuning adapts a model by a head or a soft prompt with a head.
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.guidance.calibrate import calibrate as calibrate
     from triptych.guidance.guide import guide as guide
     from triptych.guidance.probes import train_probe as train_probe
     from triptych.inference.chains import gibbs as gibbs
@@ -124,6 +125,7 @@ _HOME = {  # module -> what is taken from it
     "core.enumeration": ["exact_law"],
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
+    "guidance.calibrate": ["calibrate"],
     "guidance.guide": ["guide"],
     "guidance.probes": ["train_probe"],
     "inference.guided.adaptive": ["Adaptive"],
