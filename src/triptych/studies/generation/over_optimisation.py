@@ -44,6 +44,7 @@ NONE, BOUNDED, HEAVY, FOOLED = "no error", "bounded error", "heavy tail", "foole
 ERRORS = (NONE, BOUNDED, HEAVY, FOOLED)
 FALLING = (HEAVY, FOOLED)
 FEW, MANY = 8, 4096  # strings of the best of n whose true values are compared
+FIRST = 100  # seeds below were seen before the heavy tail had its size
 NOISE = 10_000  # seeds of noise and of the outcome differ
 
 
@@ -54,8 +55,8 @@ class OverOptimised(Settings):
     length     of strings of two tokens; `short` for particles
     n          strings of the best of n; `particles` of sequential Monte Carlo
     steps      of VGB, in units of the squared length
-    size       of the error: V̂ = τ + size u for a bounded one, τ + size (1/(1-u) - 1) for a heavy
-               tail, u uniform on [0, 1) for each string
+    size       of a bounded error: V̂ = τ + size u, u uniform on [0, 1) for each string
+    tail       size of one with a heavy tail: V̂ = τ + tail (1/(1-u) - 1)
     share      of the strings that fool the value: they get the largest value that there is, and a
                half more
     """
@@ -68,6 +69,7 @@ class OverOptimised(Settings):
     particles: tuple[int, ...] = (1, 2, 4, 8)
     steps: tuple[int, ...] = (1, 2, 4, 8, 16)
     size: float = 0.2
+    tail: float = 0.05
     share: float = 0.02
 
 
@@ -82,6 +84,7 @@ class WrongValue(Unit):
     particles: tuple[int, ...]
     steps: tuple[int, ...]
     size: float
+    tail: float
     share: float
 
 
@@ -125,15 +128,15 @@ class Limits:
 def units(settings: OverOptimised) -> Sequence[WrongValue]:
     """One for each error and seed."""
     wrong = [name for name in settings.errors if name not in ERRORS]
-    if wrong or not 0 < settings.share < 1 or settings.size <= 0:
+    if wrong or not 0 < settings.share < 1 or min(settings.size, settings.tail) <= 0:
         raise UserError(
-            f"errors are {', '.join(ERRORS)}, size above 0 and share between 0 and 1; given "
-            f"{settings.errors}, {settings.size:g} and {settings.share:g}"
+            f"errors are {', '.join(ERRORS)}, size and tail above 0 and share between 0 and 1; "
+            f"given {settings.errors}, {settings.size:g}, {settings.tail:g} and {settings.share:g}"
         )
     return [
         WrongValue.of(settings, error=error, seed=seed)
         for error in settings.errors
-        for seed in range(settings.seeds)
+        for seed in range(FIRST, FIRST + settings.seeds)
     ]
 
 
@@ -145,6 +148,7 @@ class WrongOutcome:
     error: str
     seed: int
     size: float
+    tail: float
     fooled: Int[Tensor, "strings length"]
     most: float
 
@@ -154,7 +158,7 @@ class WrongOutcome:
         if self.error == BOUNDED:
             return (right.exp() + self.size * u).log()
         if self.error == HEAVY:
-            return (right.exp() + self.size * (1 / (1 - u) - 1)).log()
+            return (right.exp() + self.tail * (1 / (1 - u) - 1)).log()
         if self.error == FOOLED:
             found = (prefix[:, None] == self.fooled[None]).all(-1).any(-1)
             return right.masked_fill(found, math.log(1.5 * self.most))
@@ -167,7 +171,7 @@ def wrong_outcome(unit: WrongValue, table: Table, outcome: Value) -> WrongOutcom
     order = hashed_uniform(2 * NOISE + unit.seed, table.sequences).argsort()
     most = float(outcome.log_value(table.sequences).exp().max())
     fooled = table.sequences[order[:number]]
-    return WrongOutcome(outcome, unit.error, unit.seed, unit.size, fooled, most)
+    return WrongOutcome(outcome, unit.error, unit.seed, unit.size, unit.tail, fooled, most)
 
 
 def run(unit: WrongValue, bench: Bench) -> Iterable[Bought | Limits]:
