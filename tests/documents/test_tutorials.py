@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from tests.support.tiny_text_model import tiny_classifier, tiny_lm
 from typer.testing import CliRunner
 
@@ -26,13 +27,18 @@ def test_there_are_tutorials():
 
 
 def save_models(folder):
-    """The models of guide-your-model.md: tiny ones with random weights, on printable letters."""
+    """The models of the pages: tiny ones with random weights, on printable letters."""
     letters = [chr(code) for code in range(32, 127)]
     lm = tiny_lm(length=60, letters=letters)
     lm.model.save_pretrained(folder / "my-model")
     lm.tokenizer.save_pretrained(folder / "my-model")
     tiny_classifier(letters=letters).save_pretrained(folder / "my-reward-model")
     lm.tokenizer.save_pretrained(folder / "my-reward-model")
+    steps = tiny_classifier(
+        labels=2, letters=letters, auto=transformers.AutoModelForTokenClassification
+    )
+    steps.save_pretrained(folder / "my-process-model")
+    lm.tokenizer.save_pretrained(folder / "my-process-model")
 
 
 @each_tutorial

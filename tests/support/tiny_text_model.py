@@ -46,8 +46,15 @@ def tiny_lm(seed=0, length=40, letters=LETTERS):
     return PretrainedCausalLM(model, tiny_tokenizer(letters))
 
 
-def tiny_classifier(seed=0, labels=1, *, family="llama", letters=LETTERS):
-    """A sequence classifier with random weights, on the same characters."""
+def tiny_classifier(
+    seed=0,
+    labels=1,
+    *,
+    family="llama",
+    letters=LETTERS,
+    auto=transformers.AutoModelForSequenceClassification,
+):
+    """A classifier of sequences, or of tokens, with random weights, on the same characters."""
     sizes = {
         "vocab_size": len(SPECIAL) + len(letters),
         "hidden_size": 16,
@@ -61,7 +68,7 @@ def tiny_classifier(seed=0, labels=1, *, family="llama", letters=LETTERS):
     kinds = {"llama": transformers.LlamaConfig, "bert": transformers.BertConfig}
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        model = transformers.AutoModelForSequenceClassification.from_config(kinds[family](**sizes))
+        model = auto.from_config(kinds[family](**sizes))
         for parameter in model.parameters():
             parameter += 0.3 * torch.randn(parameter.shape)
     return model

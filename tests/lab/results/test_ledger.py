@@ -73,6 +73,8 @@ def test_the_ledger_has_every_entry_once():
     assert extensions == {
         "li.heads-adapt",
         "li.heads-stack",
+        "li.over-optimisation",
+        "li.over-optimisation-bounds",
         "li.padir-pairs",
         "li.padir-pairs-exact",
         "li.practices-exact",

@@ -322,7 +322,7 @@ def value_figure(rows: Rows[Bought | Limits]) -> Figure:
         panels,
         "Exact laws on strings of two tokens; means over tables, with 95 % intervals. The value of "
         "full strings is wrong as the title of each panel says; τ is between 0.05 and 1. The lines "
-        "for p V̂, p τ and the model do not depend on n.",
+        "for p V̂ and p τ do not depend on n; the best of 1 is the model.",
     )
 
 
@@ -335,7 +335,6 @@ def _value_panel(rows: Rows[Bought | Limits], error: str) -> Panel:
     lines: dict[str, tuple[Kind, Callable[[Limits], float]]] = {
         "p V̂: particles, VGB": ("ours", lambda row: row.tilted),
         "p τ, the target": ("truth", lambda row: row.target),
-        "the model": ("published", lambda row: row.model),
     }
     series = [_series("best of n", "control", ns, [[curve[n] for curve in curves] for n in ns])]
     for label, (kind, read) in lines.items():
@@ -349,6 +348,7 @@ def kl_figure(rows: Rows[Bought | Limits]) -> Figure:
     best = [row for row in rows.of(Bought) if row.law == "best of n"]
     longest = max((row.length for row in best), default=0)
     panels: list[Panel] = []
+    kinds: tuple[Kind, Kind] = ("control", "ours")
     for law in ("best of n", "particles"):
         mine = [
             row
@@ -363,7 +363,7 @@ def kl_figure(rows: Rows[Bought | Limits]) -> Figure:
                 ns,
                 [[row.kl for row in mine if row.n == n and row.error == error] for n in ns],
             )
-            for error, kind in zip(ERRORS, ("truth", "published", "control", "ours"), strict=True)
+            for error, kind in zip(FALLING, kinds, strict=True)
             if any(row.error == error for row in mine)
         ]
         bound = Series("log n - (n - 1)/n", "truth", ns, [best_of_n_kl_bound(n) for n in ns])
