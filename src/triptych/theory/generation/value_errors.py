@@ -361,7 +361,7 @@ def calibration(
         bins=bins,
         factor=_least_factor(levels, bins, values, drawn),
         leaf_mass=ratio_of_means(leaf, 2 * path, most_below=2.0 * length, confidence=each),
-        tilted=ratio_of_means(leaf * outcome, leaf, confidence=each),
+        tilted=_share(outcome, leaf, each),
         best_of_n={k: _best_of(k, leaf, outcome, each) for k in chosen},
         screen=Screen(
             threshold,
