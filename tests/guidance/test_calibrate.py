@@ -94,6 +94,20 @@ def test_texts_that_end_early():
     assert (again[:, 0] != again[:, 1]).any()  # roll-outs of one text differ
 
 
+def test_a_text_that_is_cut_off_is_asked_about_as_a_finished_one():
+    heard = {}
+
+    class Listens:
+        def log_values(self, asked):
+            for length, over in zip(asked.lengths.tolist(), asked.over.tolist(), strict=True):
+                heard.setdefault(length, set()).add(over)
+            return torch.zeros(len(asked.lengths), dtype=torch.float64)
+
+    table, _, outcome = law()
+    calibrate(Listens(), table, [[]], outcome, max_new_tokens=4, texts=20)
+    assert heard == {1: {False}, 2: {False}, 3: {False}, 4: {True}}
+
+
 def test_texts_of_a_model():
     lm = tiny_lm()
     asked = []

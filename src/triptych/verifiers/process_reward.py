@@ -1,7 +1,7 @@
 """A process reward model as a verifier of text: V of a text from a judgement of each of its steps.
 
     reward = ProcessReward.from_pretrained("my-prm", StepTokens("<extra_0>"), combine="min")
-    found = guide(lm, prompts, reward, "best_of_n", n=8, max_new_tokens=200)
+    found = guide(lm, prompts, reward, BestOfN(n=8), max_new_tokens=200)
 
 A completion is cut into steps by a separator. A step that its separator has ended is finished, and
 so is the last one of a text that is over; steps without a visible character are passed over. With

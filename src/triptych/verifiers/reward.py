@@ -8,7 +8,7 @@ template where it has one, as the user's and the assistant's message, and else a
 Worked value: the score 0 of one label, or equal scores of two, give V = ½.
 
     reward = RewardModel.from_pretrained("my-reward-model")
-    found = guide(lm, prompts, reward, "best_of_n", n=8, max_new_tokens=60)
+    found = guide(lm, prompts, reward, BestOfN(n=8), max_new_tokens=60)
 
 Most reward models were trained on whole replies; what they say of half a reply is their guess.
 transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used.
