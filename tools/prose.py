@@ -32,6 +32,7 @@ SAID = "prose: said"  # a line that quotes a word
 
 INSTEAD = {
     r"in place of": "instead of",
+    r"beside": "next to, along with",
     r"anew": "again",
     r"for ever": "forever",
     r"shipped|ships with": "bundled",
