@@ -18,7 +18,7 @@ Guide a language model, text in and text out
     guide(model, prompts, verifier, Backtracking(quota=4), max_new_tokens=40): the verifier is a
     function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Majority,
     Particles, Rejection, Tokenwise and Vgb are the algorithms; Sampling has temperature, top_p,
-    top_k, min_p. guide_each gives a completion at a time, for prompts without end.
+    top_k, min_p. guide_each gives a completion at a time, guide_stream what happens.
     TextRule makes such a function a verifier of tokens; RewardModel is a classifier of Hugging Face
     as a verifier, ProcessReward one that judges steps, in a form of step_forms; train_probe makes
     one from good and bad texts. calibrate says by roll-outs how wrong a verifier is. hf has every
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from triptych.guidance.guide import guide as guide
     from triptych.guidance.guide import guide_each as guide_each
     from triptych.guidance.probes import train_probe as train_probe
+    from triptych.guidance.streaming import guide_stream as guide_stream
     from triptych.inference.chains import gibbs as gibbs
     from triptych.inference.chains import parallel as parallel
     from triptych.inference.guided import adaptive as adaptive
@@ -138,6 +139,7 @@ _HOME = {  # module -> what is taken from it
     "core.table": ["Table"],
     "guidance.calibrate": ["calibrate"],
     "guidance.guide": ["guide", "guide_each"],
+    "guidance.streaming": ["guide_stream"],
     "guidance.probes": ["train_probe"],
     "laws.certify": ["certify_by_draws"],
     "laws.kernel": ["kernel_of"],

@@ -1,6 +1,7 @@
 """Stop strings, greedy decoding with a rule, majority, prompts without end, rules that wait."""
 
 import asyncio
+import inspect
 import itertools
 import threading
 
@@ -14,6 +15,7 @@ from triptych.core.table import Table
 from triptych.core.validation import UserError
 from triptych.guidance.guide import guide, guide_each
 from triptych.guidance.stops import Stops
+from triptych.guidance.streaming import Done, Erased, Refused, Token, guide_stream
 from triptych.inference.guided.adaptive import Adaptive
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.greedy import Greedy
@@ -153,6 +155,67 @@ def test_prompts_of_an_iterable_get_the_texts_of_guide():
     assert [row.text for row in found] == whole.texts
     assert [row.costs for row in found] == whole.costs
     assert len(taken) == 6  # three batches of two
+
+
+# ----------------------------------------------------------------------------- streaming
+
+
+@pytest.mark.parametrize("algorithm", ["tokenwise", "backtracking", "rejection", "vgb"])
+def test_a_stream_tells_what_happens_in_order_and_ends_with_the_texts_of_guide(algorithm):
+    given = {"max_new_tokens": 6, "rng": 3}
+    whole = guide(LM, PROMPTS, few_zeros, algorithm, **given)
+    events = list(guide_stream(LM, PROMPTS, few_zeros, algorithm, batch=2, **given))
+    for number, text in enumerate(whole.texts):
+        own = [event for event in events if event.prompt == number]
+        assert isinstance(own[-1], Done)
+        assert own[-1].completion.text == text
+        assert own[-1].completion.costs == whole.costs[number]
+        assert [type(event) for event in own].count(Done) == 1
+        for before, after in itertools.pairwise(own[:-1]):
+            if isinstance(before, Token) and isinstance(after, Token) and algorithm != "tokenwise":
+                assert after.text.startswith(before.text)
+            if isinstance(before, Token) and isinstance(after, Erased):
+                assert before.text.startswith(after.text)
+    refused = [event for event in events if isinstance(event, Refused)]
+    assert all(not few_zeros(event.text) for event in refused)
+    assert sum(isinstance(event, Token) for event in events) == whole.totals["generated"]
+
+
+def test_a_stream_that_is_closed_stops_its_work():
+    asked = []
+
+    def rule(text):
+        asked.append(text)
+        return True
+
+    stream = guide_stream(LM, ["a"] * 40, rule, "tokenwise", max_new_tokens=30, batch=1)
+    assert isinstance(next(stream), Token)
+    before = threading.active_count()
+    stream.close()
+    assert threading.active_count() < before
+    assert len(asked) < 1200
+
+
+def test_an_error_of_the_rule_comes_out_of_the_stream():
+    with pytest.raises(UserError, match="ZeroDivisionError"):
+        list(guide_stream(LM, ["a"], lambda text: 1 / 0, "tokenwise", max_new_tokens=3))
+    with pytest.raises(UserError, match="prompts is empty"):
+        guide_stream(LM, [], max_new_tokens=3)
+
+
+def test_a_bar_says_how_far_it_is(capsys):
+    guide(LM, PROMPTS, few_zeros, max_new_tokens=3, batch=2, progress=True)
+    lines = capsys.readouterr().err.split("\r")[1:]
+    assert [line.split("] ")[1].split(" ")[0] for line in lines] == ["0/5", "2/5", "4/5", "5/5"]
+    assert [line.count("#") for line in lines] == [0, 9, 19, 24]
+    guide(LM, ["a"], few_zeros, max_new_tokens=3)
+    assert capsys.readouterr().err == ""
+
+
+def test_guide_has_few_parameters():
+    assert len(inspect.signature(guide).parameters) <= 13
+    kinds = {p.kind for p in inspect.signature(guide).parameters.values()}
+    assert inspect.Parameter.VAR_KEYWORD not in kinds
 
 
 # ----------------------------------------------------------------------------- rules that wait

@@ -234,13 +234,12 @@ def test_every_algorithm_ends_a_text_that_is_over(name):
     """Nothing follows a whole match, in a batch and with a stream for each row."""
     record = algorithms()[name]
     rule = TextRule(RegexPrefix("(a|b){2}"), letters, end_token=2)
-    result = record.sample(
+    result = record().sample(
         RecomputingDecoder(Uniform(3, 8), 20),
         rule,
         length=8,
         end_token=2,
         rng=RowStreams(0, torch.arange(20)),
-        **record.settings(),
     )
     texts = [letters(tokens) for tokens in result.completions()]
     assert result.complete.all()

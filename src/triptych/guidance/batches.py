@@ -18,7 +18,7 @@ from triptych.core.validation import UserError, as_text, check_callable
 from triptych.guidance.stops import Stops
 from triptych.inference.guided.algorithm import Algorithm, AnyAlgorithm, algorithms
 from triptych.inference.guided.costs import Budget
-from triptych.inference.guided.result import Compared, Result, VerifierError, Weighed
+from triptych.inference.guided.result import Compared, Event, Result, VerifierError, Weighed
 from triptych.inference.guided.transforms import Transform
 from triptych.verifiers.text import Batched, TextRule
 
@@ -83,6 +83,7 @@ class Job(NamedTuple):
     limit          tokens at most after a prompt
     ends           the tokens that end a text
     stop           strings that end one
+    listen         is told every event as it happens, with the number of its prompt
     streams        a number for each row; with the seed it names the stream that the row draws from
     """
 
@@ -100,6 +101,7 @@ class Job(NamedTuple):
     budget: Budget | None = None
     record: bool = False
     stop: Sequence[str] = ()
+    listen: Callable[[int, Event], None] | None = None
 
     def run(self, at_once: int) -> Iterator[Batch]:
         """Every prompt, `at_once` together."""
@@ -125,7 +127,8 @@ class Job(NamedTuple):
     ) -> Result[Any]:
         decoder = self.decoder(begun)
         verifier: Any = self.verifier if rule is None else rule
-        streams = [self.streams[number] for number in numbers]
+        streams, listen = [self.streams[number] for number in numbers], self.listen
+        told = None if listen is None else lambda event: listen(numbers[event.row], event)
         try:
             return self.algorithm.of_text(self.text_of).sample(
                 decoder,
@@ -136,6 +139,7 @@ class Job(NamedTuple):
                 budget=self.budget,
                 record=self.record,
                 ends=Stops(self.stop, self.decode) if self.stop else None,
+                listen=told,
                 rng=RowStreams(self.seed, torch.tensor(streams, device=decoder.lengths.device)),
             )
         except VerifierError as error:  # which keeps what there was so far

@@ -11,7 +11,7 @@ the other prompts or on the size of a batch.
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import (
     Any,
@@ -46,10 +46,11 @@ from triptych.guidance.batches import (
     algorithm_called,
     text_function,
 )
+from triptych.guidance.progress import Bar
 from triptych.guidance.stops import as_stops
 from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Event, Result
 from triptych.inference.guided.transforms import PLAIN, Sampling
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import as_layer
@@ -146,6 +147,7 @@ def guide(
     batch: Count = BATCH,
     budget: Budget | None = None,
     record: bool = False,
+    progress: bool = False,
 ) -> Guided:
     """Complete every prompt, guided by the verifier.
 
@@ -163,12 +165,13 @@ def guide(
     sampling     temperature, top_p, top_k and min_p of the model's laws
     stop         strings that end a text, which does not hold them
     batch        prompts that are completed together
+    progress     show on standard error how many prompts are done
     """
     check_language_model(model)
     given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
     if not given:
         raise UserError("prompts is empty; pass at least one")
-    job = _job(
+    job = make_job(
         model,
         given,
         verifier,
@@ -184,10 +187,13 @@ def guide(
     found: dict[int, Completion] = {}
     results: list[Result[Any]] = []
     members: list[list[int]] = []
-    for part in job.run(as_count("batch", batch, at_least=1)):
-        results.append(part.result)
-        members.append(part.numbers)
-        found |= zip(part.numbers, job.completions(part), strict=True)
+    at_once = as_count("batch", batch, at_least=1)
+    with Bar(len(given), shown=as_flag("progress", progress)) as bar:
+        for part in job.run(at_once):
+            results.append(part.result)
+            members.append(part.numbers)
+            found |= zip(part.numbers, job.completions(part), strict=True)
+            bar.add(len(part.numbers), int(part.result.costs.generated.sum()))
     made = [found[number] for number in range(len(job.rows))]
     return Guided(
         prompts=[_shown_prompt(prompt) for prompt in job.prompt_texts],
@@ -207,7 +213,7 @@ def guide(
 
 
 class Asked(TypedDict):
-    """What `guide_each` takes besides; `guide` says what it means."""
+    """What `guide_each` and `guide_stream` take besides; `guide` says what it means."""
 
     max_new_tokens: Count
     rng: NotRequired[Count]
@@ -236,13 +242,13 @@ def guide_each(
     while some := list(itertools.islice(waiting, at_once)):
         streams = Streams(seed, range(begun, begun + len(some)))
         more: dict[str, Any] = {**asked, "rng": streams}
-        job = _job(model, some, verifier, algorithm, **more)
+        job = make_job(model, some, verifier, algorithm, **more)
         for part in job.run(at_once):
             yield from job.completions(part)
         begun += len(some)
 
 
-def _job(
+def make_job(
     model: PretrainedCausalLM,
     prompts: list[Any],
     verifier: TextFunction | VerifierLike | None,
@@ -255,6 +261,7 @@ def _job(
     chat: bool = False,
     budget: Budget | None = None,
     record: bool = False,
+    listen: Callable[[int, Event], None] | None = None,
 ) -> Job:
     """What is to be done, with everything checked that was given."""
     greedy = as_sampling(sampling).temperature == 0
@@ -282,6 +289,7 @@ def _job(
         budget=budget,
         record=as_flag("record", record),
         stop=as_stops(stop),
+        listen=listen,
     )
 
 

@@ -77,6 +77,22 @@ def test_without_a_verifier_and_from_standard_input(words, place, tmp_path, monk
     assert json.loads(out.read_text())["accepted"] is None
 
 
+def test_a_share_that_must_be_accepted_and_stop_strings(words, tmp_path):
+    few = {"verifier": "rule.py:few", "set": "tries=7"}
+    assert run(*words(**few, require_accepted=0.0)).exit_code == 0
+    done = run(*words(**few, require_accepted=1.0, out=str(tmp_path / "o.jsonl"), stop="a"))
+    rows = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
+    share = sum(bool(row["accepted"]) for row in rows) / 3
+    assert done.exit_code == int(share < 1)
+    assert ("Fewer than 100.0% are accepted." in done.stderr) == (share < 1)
+    assert f"accepted ({share:.0%})" in done.stdout
+    assert not any("a" in row["text"] for row in rows)
+    none = run(
+        *words(verifier="rule.py:few", set="attempts=1", algorithm="rejection", require_accepted=2)
+    )
+    assert (none.exit_code, "--require-accepted is 2.0" in none.stderr) == (2, True)
+
+
 def test_all_prompts_fail(words, tmp_path):
     done = run(*words(verifier="rule.py:raises"))
     assert done.exit_code == 1

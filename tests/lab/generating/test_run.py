@@ -188,7 +188,7 @@ def test_the_summary():
     bad = row | {"accepted": False, "complete": False, "failed": True}
     summary = Summary([row, row, bad], [row, bad], 2.0)
     assert summary.lines() == [
-        "3 rows: 2 accepted, 2 complete, 1 failed (their `reason` says why)",
+        "3 rows: 2 accepted (67%), 2 complete, 1 failed (their `reason` says why)",
         "This run for 2 of them: 10 generator calls, 6 verifier questions, 8 tokens in 2.0 s "
         "(4 tokens/s)",
     ]

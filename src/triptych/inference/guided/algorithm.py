@@ -44,7 +44,7 @@ from triptych.core.validation import (
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths, as_limit, check_choice
-from triptych.inference.guided.result import InfoT, Result
+from triptych.inference.guided.result import Event, InfoT, Result
 from triptych.inference.guided.transforms import Transform
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm[Any]")
@@ -66,6 +66,7 @@ class Shared(TypedDict):
     record: NotRequired[bool]
     budget: NotRequired[Budget | None]
     ends: NotRequired[Ends | None]
+    listen: NotRequired[Callable[[Event], None] | None]
 
 
 class _Bounds(typing.NamedTuple):
@@ -225,6 +226,7 @@ class Algorithm(Generic[InfoT]):
         record: bool = False,
         budget: Budget | None = None,
         ends: Ends | None = None,
+        listen: Callable[[Event], None] | None = None,
         rng: RngLike,
     ) -> Result[InfoT]:
         """Complete every row of the decoder.
@@ -235,6 +237,7 @@ class Algorithm(Generic[InfoT]):
         record      keep a trace of all that happens
         budget      what a row may cost; None is no limit
         ends        what says which rows are over, as stop strings do
+        listen      is told every event as it happens
         rng         a seed, or where the draws come from
         """
         run = Generation(
@@ -249,6 +252,7 @@ class Algorithm(Generic[InfoT]):
             smallest=self.smallest,
             budget=budget,
             ends=ends,
+            listen=listen,
         )
         return run.result(self.run(run))
 

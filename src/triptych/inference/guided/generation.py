@@ -13,7 +13,7 @@ over their budget, and keeps a trace when told to.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
@@ -72,6 +72,7 @@ class Generation:
     smallest      log V from which a finished row is accepted; None accepts every V > 0
     budget        what a row may cost; None is no limit
     ends          what says which rows are over, next to the decoder and the verifier
+    listen        is told every event as it happens
     start         how long the prompt of each row is
     owner         for a fork, the row of the batch that each of its rows works for
     """
@@ -89,6 +90,7 @@ class Generation:
         smallest: float | None = None,
         budget: Budget | None = None,
         ends: Ends | None = None,
+        listen: Callable[[Event], None] | None = None,
     ) -> None:
         check_parts(decoder, budget)
         if transform is not None:
@@ -97,6 +99,7 @@ class Generation:
         self.rng = as_rng(rng, decoder.lengths.device)
         self.transform, self.probability = transform, probability
         self.smallest, self.budget, self.ends = smallest, budget, ends
+        self.listen = listen
         self.record = as_flag("record", record)
         self.end_token = as_end_token(end_token, decoder.vocab_size)
         self.start = decoder.lengths
@@ -507,7 +510,7 @@ class Generation:
 
         tokens_after   a token that was asked about after each row, and that is not put there
         """
-        if not self.record or action is None:
+        if (not self.record and self.listen is None) or action is None:
             return
         lengths, tokens = self.decoder.lengths.tolist(), self.decoder.tokens.tolist()
         values: Sequence[float | None]
@@ -519,7 +522,11 @@ class Generation:
             text = (*tokens[row][prompt : lengths[row]], *after)
             calls = int(self.costs.generator_calls[owner])
             asked = int(self.costs.verifier_calls[owner])
-            self.trace.append(Event(owner, action, text, value, calls, asked, prompt))
+            event = Event(owner, action, text, value, calls, asked, prompt)
+            if self.record:
+                self.trace.append(event)
+            if self.listen is not None:
+                self.listen(event)
 
     @overload
     def result(self) -> Result[None]: ...
