@@ -3,8 +3,12 @@
 import bisect
 import math
 import random
+import secrets
+import sys
 import threading
 import time
+import types
+import uuid
 from math import log as imported_log
 from random import choices as imported_choices
 from random import random as imported_random
@@ -14,7 +18,7 @@ import pytest
 import torch
 
 from triptych.core.errors import UserError
-from triptych.laws import Law, law_of
+from triptych.laws import BoundedLaw, Law, certify_by_draws, law_of
 
 PROBS = [0.5, 0.3, 0.2]
 P = np.array(PROBS)
@@ -135,6 +139,8 @@ REFUSED = {
     "a counter": (Keeps(), "function of its choices"),
     "a thread": (lambda: threading.Thread(target=print).start(), "starts a thread"),
     "the system's entropy": (lambda: random.SystemRandom().random() < 0.5, "entropy"),
+    "secrets": (lambda: secrets.randbelow(2), "entropy"),
+    "uuid": (uuid.uuid4, "entropy"),
     "CUDA": (lambda: torch.rand(3, device="cuda").argmax(), "GPU"),
     "a returned uniform": (random.random, "returns a continuous draw"),
     "a returned tensor": (lambda: torch.rand(2), "returns a tensor of continuous draws"),
@@ -168,6 +174,31 @@ def test_a_generator_that_no_door_sees():
         law_of(lambda: hidden[0].random() < 0.5)
 
 
+def test_a_branch_that_changes_later():
+    """The first run repeats itself; the other branch draws from more things each time."""
+    seen = []
+
+    def program():
+        if random.randrange(2) == 0:
+            return 0
+        seen.append(0)
+        return random.randrange(1 + len(seen))
+
+    with pytest.raises(UserError, match="after the same 1 of them"):
+        law_of(program)
+
+
+def test_the_generators_of_another_library(monkeypatch):
+    """jax draws from keys, and so repeats itself: a law of one point would be wrong."""
+    stand_in = types.ModuleType("jax.random")
+    stand_in.categorical = lambda key, logits: 0
+    stand_in.PRNGKey = lambda seed: seed
+    monkeypatch.setitem(sys.modules, "jax.random", stand_in)
+    with pytest.raises(UserError, match=r"jax\.random\.categorical"):
+        law_of(lambda: stand_in.categorical(stand_in.PRNGKey(0), [0.0, 0.0]))
+    assert stand_in.categorical(0, []) == 0
+
+
 def test_errors_of_the_program_keep_their_class_and_say_the_choices():
     def program():
         return {0: "a"}[random.randrange(2)]
@@ -175,3 +206,94 @@ def test_errors_of_the_program_keep_their_class_and_say_the_choices():
     with pytest.raises(KeyError) as caught:
         law_of(program)
     assert "gave 1 (p = 0.5)" in caught.value.__notes__[0]
+
+
+def test_counts_of_several_draws():
+    """Two draws of weights .5 .3 .2: both are 0 with .25; 0 and 1 come once each with .3."""
+    law = law_of(lambda: KEPT.multinomial(2, P))
+    assert law.probs[(2, 0, 0)] == pytest.approx(0.25, abs=1e-15)
+    assert law.probs[(1, 1, 0)] == pytest.approx(0.3, abs=1e-15)
+    assert set(map(sum, law.probs)) == {2}
+
+
+def test_a_uniform_and_what_is_left_of_one():
+    """1 - u is no fresh draw: -log(1 - u) < -log(0.7) says the same as u < 0.3."""
+
+    def program():
+        u = torch.rand((), dtype=torch.float64)
+        return (
+            bool(u < 0.3),
+            bool(-torch.log(1 - u) < -math.log(0.7)),
+            bool(u.log() < math.log(0.3)),
+        )
+
+    law = law_of(program)
+    assert {outcome for outcome, p in law.probs.items() if p > 1e-12} == {
+        (True, True, True),
+        (False, False, False),
+    }
+
+
+SHARES = {
+    "uniform_": (lambda: torch.empty(()).double().uniform_(1, 3) < 1.5, 0.25),
+    "exponential_": (lambda: torch.empty(()).double().exponential_(2.0) < 1, 1 - math.exp(-2)),
+    "normal_": (lambda: torch.empty(()).double().normal_(1.0, 2.0) > 1, 0.5),
+    "bernoulli_": (lambda: torch.empty(()).bernoulli_(0.25) == 1, 0.25),
+    "random_": (lambda: torch.empty(()).random_(1, 5) == 4, 0.25),
+    "geometric_": (lambda: torch.empty(()).geometric_(0.25) == 1, 0.25),
+    "log_normal_": (lambda: torch.empty(()).double().log_normal_(0.0, 1.0) > 1, 0.5),
+    "rand_like": (lambda: torch.rand_like(torch.ones(()).double()) < 0.25, 0.25),
+    "randn_like": (lambda: torch.randn_like(torch.ones(()).double()) < 0, 0.5),
+    "torch.normal": (lambda: torch.normal(torch.ones(()).double(), 2.0) < 1, 0.5),
+    "randint": (lambda: torch.randint(2, 6, ()) == 5, 0.25),
+    "randint_like": (lambda: torch.randint_like(torch.ones(()), 4) == 3, 0.25),
+    "poisson": (lambda: torch.poisson(torch.ones(()).double()) == 0, math.exp(-1)),
+    "binomial": (lambda: torch.binomial(torch.tensor(2.0), torch.tensor(0.5)) == 2, 0.25),
+    "dropout": (lambda: torch.nn.functional.dropout(torch.ones(()), 0.25) == 0, 0.25),
+    "np.uniform": (lambda: KEPT.uniform(1, 3) < 1.5, 0.25),
+    "np.exponential": (lambda: KEPT.exponential(0.5) < 1, 1 - math.exp(-2)),
+    "np.gumbel": (lambda: KEPT.gumbel(1.0, 2.0) < 1.0, math.exp(-1)),
+    "np.poisson": (lambda: KEPT.poisson(1.0) == 0, math.exp(-1)),
+    "np.binomial": (lambda: KEPT.binomial(2, 0.5) == 2, 0.25),
+    "np.geometric": (lambda: KEPT.geometric(0.25) == 1, 0.25),
+    "np.randint": (lambda: np.random.randint(2, 6) == 5, 0.25),
+    "random.uniform": (lambda: random.uniform(1, 3) < 1.5, 0.25),
+    "random.gauss": (lambda: random.gauss(1.0, 2.0) > 1, 0.5),
+    "random.expovariate": (lambda: random.expovariate(2.0) < 1, 1 - math.exp(-2)),
+    "getrandbits": (lambda: random.getrandbits(2) == 3, 0.25),
+    "Bernoulli": (lambda: torch.distributions.Bernoulli(0.25).sample() == 1, 0.25),
+    "Exponential": (
+        lambda: torch.distributions.Exponential(torch.tensor(2.0).double()).sample() < 1,
+        1 - math.exp(-2),
+    ),
+    "Normal": (lambda: torch.distributions.Normal(1.0, 2.0).sample() > 1, 0.5),
+    "Laplace": (lambda: torch.distributions.Laplace(1.0, 2.0).sample() > 1, 0.5),
+}
+
+
+@pytest.mark.parametrize("name", SHARES)
+def test_each_draw_has_its_distribution(name):
+    program, share = SHARES[name]
+    law = law_of(lambda: bool(program()))
+    probs = law.bounds(True) if isinstance(law, BoundedLaw) else (law.probs[True],) * 2
+    assert probs[0] <= share + 1e-7
+    assert probs[1] >= share - 1e-7
+    assert probs[1] - probs[0] < 1e-6
+
+
+@pytest.mark.parametrize("name", ["the last of a race", "the first two", "systematic", "sorted"])
+def test_draws_agree_with_the_law(name):
+    """Real draws, without a door; a right law is refuted with probability 1e-9."""
+    programs = {
+        "the last of a race": lambda: (
+            torch.empty(3).exponential_() / torch.tensor(PROBS)
+        ).argmax(),
+        "the first two": lambda: (
+            (torch.tensor(PROBS).log() - torch.rand(3).log().neg().log()).topk(2).indices
+        ),
+        "systematic": lambda: np.searchsorted(P.cumsum(), (KEPT.random() + np.arange(3)) / 3),
+        "sorted": lambda: np.searchsorted(P.cumsum(), np.sort(KEPT.random(2))),
+    }
+    torch.manual_seed(0)
+    law = law_of(programs[name])
+    assert certify_by_draws(programs[name], law.probs, 1e-9, max_draws=2_000)

@@ -6,6 +6,7 @@ It changes its arguments, starts a thread, or draws from a generator that no doo
 import builtins
 import contextlib
 import importlib
+import os
 import random
 import sys
 import threading
@@ -28,15 +29,31 @@ class Watch:
         self.before = {name: _fingerprint(value) for name, value in self.given.items()}
 
     def __enter__(self) -> "Watch":
-        self.start = threading.Thread.start
-        threading.Thread.start = _no_thread  # type: ignore[method-assign]
+        self.patches = contextlib.ExitStack()
+        self._put(threading.Thread, "start", _no_thread)
+        self._put(os, "urandom", _no_entropy)
+        for name in ("random", "getrandbits", "_randbelow", "randbytes"):
+            self._put(random.SystemRandom, name, _no_entropy)
+        for library in _OTHER_LIBRARIES & set(sys.modules):
+            for name, value in list(vars(sys.modules[library]).items()):
+                if callable(value) and name not in _KEYS and not name.startswith("_"):
+                    self._put(sys.modules[library], name, _no_other(library, name))
         self.states = _states()
         return self
 
     def __exit__(self, *problem: Any) -> None:
-        threading.Thread.start = self.start  # type: ignore[method-assign]
+        self.patches.close()
         if problem[0] is None:
             self._check_states()
+
+    def _put(self, owner: Any, name: str, value: Any) -> None:
+        """An attribute for as long as the program is watched."""
+        own = vars(owner)
+        if name in own:
+            self.patches.callback(setattr, owner, name, own[name])
+        else:
+            self.patches.callback(delattr, owner, name)
+        setattr(owner, name, value)
 
     def check_arguments(self) -> None:
         for name, value in self.given.items():
@@ -97,6 +114,27 @@ def _states() -> dict[str, Any]:
     if "beartype" not in sys.modules:  # which draws there which items of a list it checks
         states["Python's random"] = random.getstate()
     return states
+
+
+_OTHER_LIBRARIES = {"jax.random", "tensorflow.random", "cupy.random", "mlx.core.random"}
+_KEYS = {"PRNGKey", "key", "split", "fold_in", "key_data", "wrap_key_data", "key_impl", "clone"}
+
+
+def _no_other(library: str, name: str) -> Callable[..., Any]:
+    def draw(*args: Any, **kwargs: Any) -> Any:
+        raise refuse(
+            f"the program draws with {library}.{name}, which no door answers; its law is not known "
+            "here, and certify_by_draws can test it"
+        )
+
+    return draw
+
+
+def _no_entropy(*args: Any, **kwargs: Any) -> Any:
+    raise refuse(
+        "the program draws from the entropy of the system (os.urandom, random.SystemRandom or "
+        "secrets), which no door answers; draw with random.Random"
+    )
 
 
 def _no_thread(thread: threading.Thread) -> None:

@@ -37,7 +37,7 @@ class _Draws:
     def random(self, size: Any = None, *args: Any, **kwargs: Any) -> Any:
         return self._filled(size, "np.random", continuous.uniform)
 
-    def uniform(self, low: float = 0.0, high: float = 1.0, size: Any = None) -> Any:
+    def uniform(self, low: Any = 0.0, high: Any = 1.0, size: Any = None) -> Any:
         low, high = _number(low, "low"), _number(high, "high")
         return self._filled(
             size, "np.uniform", lambda s: continuous.uniform(s) * (high - low) + low
@@ -61,7 +61,7 @@ class _Draws:
     def standard_normal(self, size: Any = None, *args: Any, **kwargs: Any) -> Any:
         return self._filled(size, "np.normal", continuous.normal)
 
-    def normal(self, loc: float = 0.0, scale: float = 1.0, size: Any = None) -> Any:
+    def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Any = None) -> Any:
         loc, scale = _number(loc, "loc"), _number(scale, "scale")
         return self._filled(size, "np.normal", lambda s: continuous.normal(s) * scale + loc)
 

@@ -11,7 +11,6 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from triptych.core.errors import UserError
 from triptych.laws import continuous
 from triptych.laws.continuous import Draw, Value
 from triptych.laws.doors.whole_numbers import binomial, evenly
@@ -60,13 +59,13 @@ def methods(search: Search) -> dict[str, Callable[..., Any]]:
         law = [w / total for w in probs]
         return [population[search.choose(law, "random.choices")] for _ in range(k)]
 
-    def normal(self: Any, mu: float = 0.0, sigma: float = 1.0) -> Value:
+    def normal(self: Any, mu: Any = 0.0, sigma: Any = 1.0) -> Value:
         return continuous.normal(Source(search, "random.gauss")) * sigma + mu
 
-    def exponential(self: Any, lambd: float = 1.0) -> Value:
+    def exponential(self: Any, lambd: Any = 1.0) -> Value:
         return continuous.exponential(Source(search, "random.expovariate")) / lambd
 
-    def coins(self: Any, n: int = 1, p: float = 0.5) -> int:
+    def coins(self: Any, n: int = 1, p: Any = 0.5) -> int:
         return binomial(search, n, p, "random.binomialvariate")
 
     def keep_seed(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -138,7 +137,6 @@ def opened(search: Search) -> Iterator[dict[int, Any]]:
     kept_math = {name: getattr(math, name) for name in MATH}
     hidden = kept_module["random"].__self__
     replaced = methods(search)
-    entropy = random.SystemRandom
     try:
         for name, function in replaced.items():
             setattr(random.Random, name, function)
@@ -146,12 +144,10 @@ def opened(search: Search) -> Iterator[dict[int, Any]]:
             setattr(random, name, getattr(hidden, name))
         for name, function in MATH.items():
             setattr(math, name, function)
-        random.SystemRandom = _NoEntropy  # type: ignore[assignment, misc]
         swaps = {id(old): getattr(random, name) for name, old in kept_module.items()}
         swaps |= {id(old): MATH[name] for name, old in kept_math.items()}
         yield swaps
     finally:
-        random.SystemRandom = entropy  # type: ignore[misc]
         for name, function in kept_math.items():
             setattr(math, name, function)
         for name, function in kept_module.items():
@@ -161,11 +157,3 @@ def opened(search: Search) -> Iterator[dict[int, Any]]:
                 setattr(random.Random, name, kept_class[name])
             else:
                 delattr(random.Random, name)
-
-
-class _NoEntropy:
-    def __init__(self, *args: object) -> None:
-        raise UserError(
-            "the program draws from the entropy of the system (random.SystemRandom), which no door "
-            "sees; draw with random.Random"
-        )
