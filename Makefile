@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+LAWS := .venv-laws
 SOURCES := pyproject.toml constraints.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus test-gpu lint types bench docs clean
+.PHONY: help reproduce test test-slow test-cpus test-gpu lint types bench laws docs clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,11 +43,14 @@ types: $(VENV)/installed-test  ## pyright on src
 bench: $(VENV)/installed-bench  ## speed against peers; updates the table in the README
 	$(BIN)/python -m benchmarks --readme
 
+laws: $(LAWS)/installed  ## the exact laws of other libraries' samplers; updates docs/samplers.md
+	$(LAWS)/bin/python -m samplers --draws 20000 --page
+
 docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LAWS) .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -57,4 +61,11 @@ $(VENV)/installed-core: $(SOURCES) | $(VENV)/bin/python
 
 $(VENV)/installed-%: $(SOURCES) | $(VENV)/bin/python
 	$(BIN)/python tools/install.py $*
+	@touch $@
+
+# Releases of many libraries, some newer than the tested set: an environment of their own.
+$(LAWS)/installed: $(SOURCES) samplers/requirements.txt
+	$(PYTHON) -m venv $(LAWS)
+	$(LAWS)/bin/python tools/install.py bench
+	$(LAWS)/bin/python -m pip install --quiet --no-deps --requirement samplers/requirements.txt
 	@touch $@
