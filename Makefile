@@ -44,6 +44,7 @@ bench: $(VENV)/installed-bench  ## speed against peers; updates the table of doc
 
 docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "The site is in $(CURDIR)/docs/_build/html/index.html: open it in a browser"
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis
