@@ -13,6 +13,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -106,6 +107,21 @@ def look(**more: Any) -> Iterator[None]:
         yield
 
 
+def one_legend(panels: Sequence[Panel | Heatmap]) -> list[Panel | Heatmap]:
+    """The panels; of those that follow each other with the same series the first names them."""
+    found: list[Panel | Heatmap] = []
+    named: list[tuple[str, str, bool]] | None = None
+    for panel in panels:
+        own = None
+        if isinstance(panel, Panel):
+            own = [(series.label, series.kind, series.line) for series in panel.series]
+            if own == named:
+                panel = replace(panel, legend=False)
+        found.append(panel)
+        named = own
+    return found
+
+
 def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
     """One panel on a canvas of its own size."""
     drawing = Drawing(Canvas(dpi=72), colours)
@@ -120,7 +136,8 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
         raise UserError(f"there is no theme {theme!r}: choose from {', '.join(THEMES)}")
     colours = THEMES[theme]
     with look():
-        sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in figure.panels]
+        panels = one_legend(figure.panels)
+        sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in panels]
         columns = 2 if len(sizes) in (2, 4) else max(1, min(3, len(sizes)))
         rows = [sizes[i : i + columns] for i in range(0, len(sizes), columns)]
         width = WIDTH * columns + 16 * (columns - 1)
@@ -139,7 +156,7 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
             ha="left",
             va="top",
         )
-        for i, panel in enumerate(figure.panels):
+        for i, panel in enumerate(panels):
             row, column = divmod(i, columns)
             down = top + sum(max(sizes) + 8 for sizes in rows[:row])
             corner = (12 + column * (WIDTH + 16), down)
@@ -184,7 +201,7 @@ def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
         seen[series.kind] = index + 1
         dodge = marks.index(id(series)) - (len(marks) - 1) / 2 if id(series) in marks else 0.0
         _series(drawing, axes, series, index, (low, high), panel.y_log, dodge)
-    legend, below = _legend(drawing, axes)
+    legend, below = _legend(drawing, axes) if panel.legend else (None, 0.0)
     below += LINE * max((_count(name) - 1 for name in _wrapped(panel.x_names)), default=0)
     # a horizontal label over the axis reads without turning the head or the phone
     _place(drawing, axes, panel.title, panel.y_label, below=below, legend=legend)

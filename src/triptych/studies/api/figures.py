@@ -42,6 +42,7 @@ class Panel:
     """One pair of axes.
 
     x_names: words at x = 0, 1, …, where these stand for things and not for numbers.
+    legend: whether the series are named below it; a panel before may name the same ones.
     """
 
     series: Sequence[Series]
@@ -51,6 +52,7 @@ class Panel:
     x_log: bool = False
     y_log: bool = False
     x_names: Sequence[str] = ()
+    legend: bool = True
 
     def __post_init__(self) -> None:
         places = range(len(self.x_names))
