@@ -53,6 +53,7 @@ laws: $(LAWS)/installed  ## the exact laws of other libraries' samplers; updates
 
 docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "The site is in $(CURDIR)/docs/_build/html/index.html: open it in a browser"
 
 dist: $(VENV)/installed-release  ## sdist and wheel, checked; FRESH=--fresh installs all their dependencies
 	rm -rf dist

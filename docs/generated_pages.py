@@ -1,14 +1,21 @@
 """Pages made from the package: the ledger with its remarks, the glossary, licences, the API."""
 
+import functools
 import html
 import importlib
+import inspect
 import pkgutil
 import re
 import tomllib
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+from docstrings import as_rst
+
+import triptych
 from triptych.core.files import write_text
 
 PACKAGES = {
@@ -60,16 +67,19 @@ def more_page(names: list[str]) -> str:
 
 
 def ledger_page() -> str:
-    """Every claim with its source, its kind and its remark."""
+    """Every claim with its verdict and scope, its source, its kind and its remark."""
     from triptych.lab.results import ledger
-    from triptych.lab.results.typesetting import title_html
+    from triptych.lab.results.gathering import gather
+    from triptych.lab.results.typesetting import title_html, typeset_plain
 
+    judged = {line.id: line for line in gather(None, shown=False).published}
     lines = [
         "# The ledger",
         "",
-        "Every published result that Triptych sets out to reproduce. A verdict is about the",
-        "statement; a *remark* says what there is to say about a proof, a constant or a caption.",
-        "`triptych claims ID` prints the verdict of one, check by check.",
+        "Every published result that Triptych sets out to reproduce, with its verdict from the",
+        "bundled rows. A verdict is about the statement; a *remark* says what there is to say",
+        "about a proof, a constant or a caption. `triptych claims ID` prints every check of one.",
+        "[Results](../results.md) has the numbers of each that did not reproduce.",
     ]
     shelf = ""
     for entry in ledger.load_ledger():
@@ -80,11 +90,16 @@ def ledger_page() -> str:
             title = "head and prompt tuning" if part == "wei" else ledger.PARTS[part]
             section = "" if part == "wei" else f", {part.partition(':')[2]}"
             lines += ["", f"## {work}{section}: {title}", ""]
-        remark = f"<br><em>Remark.</em> {html.escape(entry.remark)}" if entry.remark else ""
+        line = judged[entry.id]
+        remark = f"<br><em>Remark.</em> {typeset_plain(entry.remark)}" if entry.remark else ""
         beyond = ", beyond the published results" if entry.extension else ""
+        excepted = f", except {html.escape('; '.join(line.exceptions))}" if line.exceptions else ""
+        scope = f" ({line.scope})" if line.scope == "as published" else ""
         lines += [
             "```{raw} html",
-            f'<p id="{entry.id}"><code>{entry.id}</code> {title_html(entry.id, entry.title)}<br>'
+            f'<p class="claim" id="{entry.id}"><strong class="verdict {line.status.split()[0]}">'
+            f"{html.escape(line.words)}</strong>{scope}{excepted} <code>{entry.id}</code><br>"
+            f"{title_html(entry.id, entry.title)}<br>"
             f"<small>{entry.kind}, {html.escape(entry.source)}{beyond}</small>{remark}</p>",
             "```",
         ]
@@ -122,36 +137,110 @@ def licences_page() -> str:
 
 
 def api_page(package: str) -> str:
-    """A page with every public module of a package, from its docstrings."""
+    """A page of a package: each module with its functions and classes, those of the front first."""
     lines = [f"# {PACKAGES[package]}", "", f"`triptych.{package}`", ""]
     for name in modules(f"triptych.{package}"):
+        module = _imported(name)
         lines += [
             f"## {name.removeprefix('triptych.')}",
             "",
             "```{eval-rst}",
             f".. automodule:: {name}",
-            "   :members:",
-            "   :no-index:",
-            "```",
             "",
         ]
+        for member in members(module):
+            if inspect.isclass(getattr(module, member)):
+                lines += [f".. autoclass:: {name}.{member}", "   :members:", "   :undoc-members:"]
+            else:
+                lines.append(f".. autofunction:: {name}.{member}")
+            lines.append("")
+        lines += ["```", ""]
     return "\n".join(lines)
 
 
 def modules(package: str) -> list[str]:
-    """The public modules with something in them."""
+    """The public modules with something in them; those that the front door opens come first."""
     parent = importlib.import_module(package)
     found = [
         info.name
         for info in pkgutil.walk_packages(parent.__path__, parent.__name__ + ".")
         if not info.ispkg and not info.name.rpartition(".")[2].startswith("_")
     ]
-    return sorted(found)
+    return sorted(found, key=lambda name: (not any(_at_front(name)), name))
 
 
-def plain_docstring(
-    app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
-    """Show a docstring as it stands: it is plain text with formulas, and no markup."""
-    if lines:
-        lines[:] = [".. code-block:: text", "", *(f"   {line}" for line in lines), ""]
+def _imported(name: str) -> ModuleType:
+    """A module; what it needs of a machine with a GPU is replaced where it is not here."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        from sphinx.ext.autodoc.mock import mock
+
+        with mock([str(error.name)]):
+            return importlib.import_module(name)
+
+
+def members(module: ModuleType) -> list[str]:
+    """Public functions and classes of a module: those of the front door first, functions first.
+
+    Constants and names of types are left out: where they matter the module's docstring has them.
+    """
+    front = set(_at_front(module.__name__))
+    found = [
+        (name not in front, inspect.isclass(value), place, name)
+        for place, (name, value) in enumerate(vars(module).items())
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isroutine(value))
+        and getattr(value, "__module__", None) == module.__name__
+    ]
+    return [name for *_, name in sorted(found)]
+
+
+def _at_front(module: str) -> Iterator[str]:
+    """Names of a module that `import triptych` offers."""
+    for name in triptych.__all__:
+        value = getattr(triptych, name)
+        if getattr(value, "__module__", None) == module:
+            yield getattr(value, "__name__", name)
+
+
+def write_out(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Autodoc's docstring of something, as ours are written."""
+    lines[:] = as_rst(lines)
+
+
+def leave_out(app: Any, what: str, name: str, obj: Any, skip: bool, options: Any) -> bool | None:
+    """Fields without words of their own: the signature and the docstring of the class have them."""
+    if str(getattr(obj, "__doc__", "")).startswith("Alias for field number"):
+        return True
+    callable_ = inspect.isroutine(obj) or isinstance(obj, property | classmethod | staticmethod)
+    return None if callable_ or inspect.isclass(obj) else True
+
+
+def shorten(
+    app: Any, what: str, name: str, obj: Any, options: Any, signature: str | None, returned: Any
+) -> tuple[str | None, Any]:
+    """A signature in which the types of `core.validation` have their names."""
+    if signature:
+        for long, short in _named_types():
+            signature = signature.replace(long, short)
+    return signature, returned
+
+
+@functools.cache
+def _named_types() -> list[tuple[str, str]]:
+    """How Sphinx writes a type out, and its name; the longest first."""
+    from sphinx.util.typing import stringify_annotation
+
+    from triptych.core import randomness, validation
+
+    named = {name: getattr(validation, name) for name in _TYPES} | {"RngLike": randomness.RngLike}
+    written = {
+        (stringify_annotation(kind, mode), name)
+        for name, kind in named.items()
+        for mode in ("fully-qualified-except-typing", "smart")
+    }
+    return sorted(written, key=lambda pair: -len(pair[0]))
+
+
+_TYPES = ("Tokens", "Prefix", "Hidden", "Numbers", "Count", "Number")

@@ -95,6 +95,7 @@ NOT_COVERED: dict[str, list[str]] = {
     ],
     "what models of transformers share; test_causal.py and test_own_code.py give them bad places": [
         "core.foreign_models.as_place",
+        "core.foreign_models.on_disk_alone",
         "core.foreign_models.refuse_own_code",
     ],
     "files and folders on disk; test_files.py gives them bad places": [

@@ -307,7 +307,10 @@ def test_masks():
     for given in ([[True, False]], np.array([[True, False]]), torch.tensor([[True, False]])):
         assert as_bool_mask("hidden", given, shape=(1, 2)).tolist() == [[True, False]]
     assert as_bool_mask("hidden", [[]]).shape == (1, 0)
-    refuses("hidden is int64; it must be a bool tensor, True where", as_bool_mask, "hidden", [[1]])
+    for given in ([[1, 0]], np.array([[1, 0]], np.uint64), torch.tensor([[1, 0]])):
+        assert as_bool_mask("hidden", given).tolist() == [[True, False]]
+    for given in ([[1, 2]], [[-1]], np.array([[2**63]], np.uint64), torch.tensor([[256]])):
+        refuses("it must be a bool tensor, or hold 0 and 1, True where", as_bool_mask, "h", given)
     refuses("hidden is torch.float32; it must be", as_bool_mask, "hidden", torch.ones(1, 1))
     refuses("hidden is None; it must be a tensor or lists", as_bool_mask, "hidden", None)
     refuses(
@@ -316,6 +319,9 @@ def test_masks():
     tokens, hidden = as_masked([[9, 1]], [[True, False]], 2, length=2)
     assert tokens.tolist() == [[9, 1]]
     assert hidden.tolist() == [[True, False]]
+    tokens, hidden = as_masked([[0, 1]], None, 2)
+    assert hidden.tolist() == [[False, False]]
+    refuses("token 9 at row 0", as_masked, [[9, 1]], None, 2)
     refuses("token 9 at row 0", as_masked, [[9, 1]], [[False, False]], 2)
     refuses(
         "hidden has shape (1, 1) and tokens (1, 2); they must be equal",

@@ -19,8 +19,8 @@ from triptych.structures.brackets.parse import minimal_first_layer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.training.corpus import Corpus
 from triptych.training.ensembles import Contrast, fit_ensemble
-from triptych.training.gap import measure
-from triptych.training.loop import fit, gap_meter
+from triptych.training.gap import Gap, measure
+from triptych.training.loop import History, fit, gap_meter
 from triptych.training.objectives import (
     Prediction,
     RowByRow,
@@ -477,3 +477,10 @@ def test_a_misspelt_choice_is_explained(field):
     object.__setattr__(recipe, field, "cosin")  # past the checked signature of the tests
     with pytest.raises(ValueError, match=f"{field} is 'cosin'; it must be one of none"):
         recipe.__post_init__()
+
+
+def test_a_history_prints_on_one_line():
+    assert repr(History([2.0, 1.5])) == "History(2 steps, loss 2 to 1.5)"
+    long = History([1.0] * 400, [(400, Gap(1.25, 1.0, 0.25))])
+    assert str(long) == "History(400 steps, loss 1 to 1, KL from the truth 0.25 at step 400)"
+    assert repr(History()) == "History(0 steps)"

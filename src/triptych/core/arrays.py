@@ -59,19 +59,32 @@ def as_bool_mask(
     meaning: str = "True where a token is not shown",
     device: torch.device | str | None = None,
 ) -> Bool[Tensor, "..."]:
-    """A bool tensor, of the given shape; numbers are refused, since 0 and 1 may mean either."""
+    """A bool tensor, of the given shape; whole numbers 0 and 1 are False and True.
+
+    Worked value: [[0, 1]] is [[False, True]]; [[0, 2]] and [[0.0, 1.0]] are refused.
+    """
     if isinstance(values, Tensor):
         mask = values
-        kind = str(values.dtype)
         _check_tensor(name, values, device)
     else:
         array = _as_array(name, values, "True and False")
-        kind = str(array.dtype)
         if array.size == 0 and array.dtype.kind == "f":  # an empty list has no type of its own
             array = array.astype(bool)
-        mask = array if array.dtype != bool else torch.tensor(np.array(array), device=device)
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        raise UserError(f"{name} is {kind}; it must be a bool tensor, {meaning}")
+        if array.dtype.kind not in "biu":
+            raise UserError(f"{name} is {array.dtype}; it must be a bool tensor, {meaning}")
+        if array.dtype == np.uint64:  # 0 and 1 stay, and larger ones do not become them
+            array = array.clip(max=2).astype(np.int64)
+        mask = torch.tensor(np.array(array), device=device)
+    if mask.is_floating_point() or mask.is_complex():
+        raise UserError(f"{name} is {mask.dtype}; it must be a bool tensor, {meaning}")
+    if mask.dtype != torch.bool:
+        other = mask[(mask != 0) & (mask != 1)]
+        if other.numel():
+            raise UserError(
+                f"{name} holds {other[0].item()}; it must be a bool tensor, or hold 0 and 1, "
+                f"{meaning}"
+            )
+        mask = mask.bool()
     if shape is not None and tuple(mask.shape) != tuple(shape):
         raise UserError(f"{name} has shape {tuple(mask.shape)}; it needs {tuple(shape)}: {meaning}")
     return mask

@@ -13,7 +13,8 @@ say what a user may pass:
     Number   a real number: a float or an int, a numpy number, a tensor of one number
     Tokens   full sequences, one per row: an integer tensor or numpy array, or a list of lists
     Prefix   the same for the first tokens of sequences
-    Hidden   True where a token is not shown: a bool tensor or numpy array, or a list of lists
+    Hidden   True or 1 where a token is not shown: a bool or integer tensor or numpy array, or a
+             list of lists
     Numbers  numbers in any shape: a tensor or numpy array, or nested lists
 
 One sequence is passed as one row, [[0, 1, 1]]. A list [0, 1, 1] is refused: the answer would have
@@ -69,7 +70,13 @@ from triptych.core.scalars import (  # noqa: F401
 
 Tokens = Integer[Tensor, "batch length"] | Integer[np.ndarray, "batch length"] | Sequence[Any]
 Prefix = Integer[Tensor, "batch t"] | Integer[np.ndarray, "batch t"] | Sequence[Any]
-Hidden = Bool[Tensor, "batch length"] | Bool[np.ndarray, "batch length"] | Sequence[Any]
+Hidden = (
+    Bool[Tensor, "batch length"]
+    | Bool[np.ndarray, "batch length"]
+    | Integer[Tensor, "batch length"]
+    | Integer[np.ndarray, "batch length"]
+    | Sequence[Any]
+)
 
 MAX_ENTRIES = 2**33  # of one tensor that we make: 64 GiB of float64
 
@@ -109,14 +116,16 @@ def as_tokens(
 
 def as_masked(
     tokens: Tokens,
-    hidden: Hidden,
+    hidden: Hidden | None,
     vocab_size: int,
     *,
     length: int | None = None,
     device: torch.device | str | None = None,
 ) -> tuple[Int[Tensor, "batch t"], Bool[Tensor, "batch t"]]:
-    """`as_tokens` of the tokens that are shown, and the positions that are not."""
+    """`as_tokens` of the tokens that are shown, and the positions that are not (None: all are)."""
     rows = as_integers("tokens", tokens, dimensions=2, device=device)
+    if hidden is None:
+        return as_tokens(rows, vocab_size, length=length), torch.zeros_like(rows, dtype=torch.bool)
     mask = as_bool_mask("hidden", hidden, device=device)
     if mask.shape != rows.shape:
         raise UserError(

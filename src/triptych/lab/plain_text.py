@@ -4,8 +4,18 @@ Control characters can move the cursor, erase lines, change a window's title and
 printed as `\\x1b`, and so are the signs that turn the direction of writing.
 """
 
+import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPED_WIDTH = 120
+"""Of what goes into a file or another program, where COLUMNS is not set."""
 
 _STEERING = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
@@ -33,3 +43,19 @@ def echo(text: str) -> None:
     import typer
 
     typer.echo(plain(text) if sys.stdout.isatty() else text)
+
+
+@contextmanager
+def standard_output(*, highlight: bool = False) -> "Iterator[Console]":
+    """A console as wide as the terminal, or COLUMNS, or 120; a pipe gets no spaces at ends.
+
+    What is printed on it is written when the block ends without an error.
+    """
+    from rich.console import Console
+
+    known = sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    console = Console(width=None if known else PIPED_WIDTH, highlight=highlight)
+    with console.capture() as written:
+        yield console
+    text = written.get()
+    sys.stdout.write(text if sys.stdout.isatty() else re.sub(r"(?m) +$", "", text))

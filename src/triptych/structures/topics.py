@@ -102,7 +102,9 @@ class Topics:
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._log_evidence(self._seen(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
-    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
+    def posterior(
+        self, tokens: Tokens, hidden: Hidden | None = None
+    ) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown)."""
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
@@ -321,6 +323,11 @@ class LDA:
     def masked_log_probs(
         self, tokens: Tokens, hidden: Hidden
     ) -> Float[Tensor, "batch length vocab"]:
+        return self._word_log_probs(tokens, hidden)
+
+    def _word_log_probs(
+        self, tokens: Tokens, hidden: Hidden | None
+    ) -> Float[Tensor, "batch length vocab"]:
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )
@@ -337,9 +344,11 @@ class LDA:
         raise_if_impossible(self._log_evidence(evidence), "the prefix")
         return self._predict(evidence)[:, t]
 
-    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
+    def posterior(
+        self, tokens: Tokens, hidden: Hidden | None = None
+    ) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown); the last state is "after the end"."""
-        words = self.masked_log_probs(tokens, hidden)
+        words = self._word_log_probs(tokens, hidden)
         by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
         return torch.cat([by_topic, words[..., -1:]], dim=-1)
 

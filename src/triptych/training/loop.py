@@ -66,12 +66,24 @@ class AnswersPlaces(Protocol):
     ) -> Float[Tensor, "batch places vocab"]: ...
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
-    """What happened: the training loss of every step, and the gap where it was measured."""
+    """What happened: the training loss of every step, and the gap where it was measured.
+
+    Worked value: History([2.0, 1.5]) prints as "History(2 steps, loss 2 to 1.5)".
+    """
 
     losses: list[float] = field(default_factory=list)
     gaps: list[tuple[int, Gap]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        steps = len(self.losses)
+        said = [f"{steps} step" + ("" if steps == 1 else "s")]
+        if self.losses:
+            said.append(f"loss {self.losses[0]:.4g} to {self.losses[-1]:.4g}")
+        if self.gaps:
+            said.append(f"KL from the truth {self.gaps[-1][1].kl:.4g} at step {self.gaps[-1][0]}")
+        return f"History({', '.join(said)})"
 
 
 @locked

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 from tests.support.command_line import run
 
+from triptych.core.status import Status
 from triptych.lab.cli.claims import ChapterName
 from triptych.lab.results import terminal
 from triptych.lab.results.changes import Change
@@ -20,6 +22,7 @@ from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
+from triptych.studies.api.verdicts import Check
 
 COUNTED = sum(not entry.extension for entry in load_ledger())
 
@@ -248,3 +251,53 @@ def test_a_lecture_of_ones_own(small_run, tmp_path):
     assert done.stdout.strip() == f"Open {path}"
     assert 'id="shown-li.fig-4.2"' in path.read_text()
     assert 'class="claim"' not in path.read_text()
+
+
+WIDTHS = (80, 120, 200)
+
+
+def check(sentence, value, wanted, **more):
+    return Check(sentence, value, value - 1, value + 1, wanted, Status.HOLDS, "above", **more)
+
+
+def table_of(checks, width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", str(width))
+    entry = next(entry for entry in load_ledger() if entry.id == "wei.thm-3.3")
+    finding = Finding("s", "laptop", False, "holds", checks=checks)
+    line = Judged(entry, "holds", (finding,), "s")
+    terminal.print_results(Results([line]), ids={line.id}, everything=True, total=False)
+    return capsys.readouterr().out
+
+
+class Results:
+    """What is there to print."""
+
+    def __init__(self, lines):
+        self.published, self.own = lines, {}
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_number_of_a_check_is_broken_over_lines(width, monkeypatch, capsys):
+    """And no line is wider than COLUMNS, or ends in spaces, where a pipe reads."""
+    checks = (
+        check("a long sentence that says what is measured and where", 12.11, "> 9", published=10.3),
+        check("share of networks " * 4, 0.1, "0 of 1043200", edge="a fact of the edge " * 3),
+        check("short", 1e-7, "≤ 1e-09"),
+    )
+    text = table_of(checks, width, monkeypatch, capsys)
+    assert max(map(len, text.splitlines())) <= width
+    assert all(line == line.rstrip() for line in text.splitlines())
+    for each in checks:
+        assert terminal.found(each) in text
+        assert each.wanted in text
+    assert "published 10.3" in text
+
+
+def test_numbers_go_below_the_sentence_where_there_is_no_room(monkeypatch, capsys):
+    checks = (check("a sentence", 12.11, "> 9", published=10.3),)
+    wide = table_of(checks, 120, monkeypatch, capsys)
+    narrow = table_of(checks, 60, monkeypatch, capsys)
+    assert re.search(r"a sentence +12\.11 \[11\.11, 13\.11\] +> 9 +published 10\.3$", wide, re.M)
+    assert re.search(
+        r"a sentence\n +12\.11 \[11\.11, 13\.11\], asked > 9, published 10\.3$", narrow, re.M
+    )

@@ -272,15 +272,24 @@ def test_a_run_without_a_report(tmp_path):
 
 def test_costs_by_hand():
     summaries = {
-        "a": RunSummary(2, 0, 0, 60.0, core_seconds=90.0),
+        "a": RunSummary(2, 0, 0, 60.0, core_seconds=90.0, unit_seconds=115.0),
         "b": RunSummary(0, 0, 4, 1.0),
-        "c": RunSummary(0, 1, 0, 30.0, core_seconds=30.04),
+        "c": RunSummary(0, 1, 0, 30.0, core_seconds=30.04, unit_seconds=30.0),
     }
     assert cost_lines(summaries)[2:] == [
         "      90.0  a",
         "      30.0  c",
         "     120.0  in all: 2.0 core-minutes, 1.5 min",
+        "            The seconds of its units add up to 2 min 25 s.",
     ]
+
+
+def test_the_terminal_and_the_report_have_one_sum_of_seconds(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_STUDY)
+    done = run_own(tmp_path / "mine.py")
+    said = re.search(r"The seconds of its units add up to (.+)\.$", done.stdout, re.M)[1]
+    (page,) = [path.read_text("utf-8") for path in tmp_path.rglob("report.html")]
+    assert f"whose units took {said} in sum" in page
 
 
 def test_reproduce_is_the_published_results(tmp_path, monkeypatch):

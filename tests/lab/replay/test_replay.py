@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import torch
@@ -756,3 +757,17 @@ def test_the_replay_is_used_with_the_keyboard_alone(tmp_path):
         assert [stop for stop in stops if not stop["name"]] == []
         page.press(" ")  # on nothing: plays to the end
         page.wait(f"{step} === '2'")
+
+
+def test_an_earlier_page_stays_unless_the_user_names_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("replay.html").write_text("an earlier one")
+    Path("replay-3.html").write_text("another")
+    for arguments in (["--length", "6"], ["--length", "8"], ["ising", "--size", "2"]):
+        assert run(*arguments).exit_code == 0
+    assert Path("replay.html").read_text() == "an earlier one"
+    assert Path("replay-3.html").read_text() == "another"
+    pages = ["replay-2.html", "replay-3.html", "replay-4.html", "replay-5.html", "replay.html"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == pages
+    assert run("--out", "replay.html").exit_code == 0
+    assert "<html" in Path("replay.html").read_text()

@@ -1,13 +1,21 @@
 """Figures drawn by matplotlib: every series can be told apart, every panel has its place."""
 
 import math
+from dataclasses import replace
 
 import matplotlib
 import pytest
 
 from triptych.core.validation import UserError
-from triptych.lab.results.drawing import THEMES, WIDTH, comparable, draw_figure, series_look
-from triptych.lab.results.plots import SENTINELS
+from triptych.lab.results.drawing import (
+    THEMES,
+    WIDTH,
+    comparable,
+    draw_figure,
+    one_legend,
+    series_look,
+)
+from triptych.lab.results.plots import SENTINELS, panel_svgs, to_svg
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 
 LINE = Series("a", "ours", [1, 2], [1, 2])
@@ -84,7 +92,7 @@ def test_panels_stand_in_rows(count, columns):
     assert all(0 < box.x0 < box.x1 <= 1 and 0 < box.y0 < box.y1 < 1 for box in boxes)
     assert canvas.texts[0].get_text() == "A title"
     assert matplotlib.colors.to_hex(canvas.get_facecolor()) == THEMES["dark"]["paper"]
-    assert len(canvas.legends) == count
+    assert len(canvas.legends) == 1  # the panels show the same
 
 
 def test_a_heat_map_has_its_bar_beside_it():
@@ -124,3 +132,19 @@ def test_marks_stand_side_by_side_only_where_they_share_a_place(second, apart):
     assert (drawn["other"] - drawn["one"]) * 72 / canvas.dpi == pytest.approx(apart)
     middle = axes.transData.transform((2.0, 1.0))[0]
     assert drawn["one"] + drawn["other"] == pytest.approx(2 * middle)
+
+
+def test_panels_with_the_same_series_have_one_legend():
+    """The first of them names the series; other series or a heat map between them end that."""
+    a, b = Series("a", "ours", [1, 2], [1, 2]), Series("b", "truth", [1, 2], [2, 1])
+    other = replace(a, label="other")
+    moved = replace(a, y=[5, 6])
+    panels = [Panel([a, b], "x", "y"), Panel([moved, b], "x", "y"), Panel([other, b], "x", "y")]
+    assert [panel.legend for panel in one_legend(panels)] == [True, False, True]
+    between = [panels[0], Heatmap([[1.0]]), panels[1]]
+    assert [panel.legend for panel in one_legend(between)[::2]] == [True, True]
+    assert [panel.legend for panel in one_legend([panels[0]] * 3)] == [True, False, False]
+    figure = Figure("f", "F", panels)
+    assert len(draw_figure(figure).legends) == 2
+    assert [">b<" in svg for svg in panel_svgs(figure)] == [True, False, True]
+    assert to_svg(figure).count(">b<") == 2

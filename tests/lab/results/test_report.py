@@ -537,7 +537,7 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
         "2 units of the file were made with other settings",
         "triptych import <script>",
         "The largest run has not been made here; its bundled rows are below.",
-        "from 3 runs that took",
+        "from 3 runs, whose units took",
         "and from the bundled rows of 2 runs",
         "4 of the verdicts rest on it",
         "52 more rows are in the file",

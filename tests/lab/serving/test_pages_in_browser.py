@@ -99,3 +99,35 @@ def test_replays_in_frames_let_the_focus_go(server, tmp_path):
                 break
         assert seen.count("IFRAME") > 10
         assert seen[-1] == "BODY"
+
+
+def test_every_bar_has_its_number(server, tmp_path):
+    """In per cent, of what its title says; one that is neither 0 nor 1 does not look like it."""
+    with Browser(tmp_path / "profile") as page:
+        page.open(server.address + "hidden-tokens")
+        page.wait("document.querySelectorAll('.bars i').length > 0")
+        bars = page.value(
+            "[...document.querySelectorAll('.bars i')]"
+            ".map(b => [b.title, b.firstChild.textContent])"
+        )
+        assert len(bars) > 20
+        for title, shown in bars:
+            share = 100 * float(title.split(": ")[1])
+            assert abs(float(shown.strip("<>")) - share) <= (1 if shown[0] in "<>" else 0.51)
+        assert (
+            page.value("percent(0.001) + percent(0.999) + percent(1) + percent(0)") == "<1>991000"
+        )
+        tops = (
+            "[...document.querySelectorAll('.bars i u')].map(u => u.getBoundingClientRect().height)"
+        )
+        assert min(page.value(tops)) >= 10
+
+
+def test_the_controls_of_the_replay_stand_in_one_row(server, tmp_path):
+    with Browser(tmp_path / "profile", width=1280) as page:
+        page.open(server.address + "replay")
+        bottoms = page.value(
+            "[...document.querySelectorAll('.control')].map(c => c.getBoundingClientRect().bottom)"
+        )
+        assert len(bottoms) == 5
+        assert max(bottoms) - min(bottoms) < 1

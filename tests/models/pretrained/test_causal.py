@@ -17,6 +17,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 
 from triptych.core.decoders import RecomputingDecoder
+from triptych.core.foreign_models import on_disk_alone
 from triptych.core.protocols import Decoder, NetworkDecoder, NextToken
 from triptych.core.validation import UserError
 from triptych.inference.guided import ancestral
@@ -24,6 +25,7 @@ from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import _block, attention_windows
 from triptych.models.pretrained.causal_loading import as_dtype
 from triptych.models.pretrained.encoder import PretrainedEncoder
+from triptych.models.pretrained.fetching import cached
 from triptych.models.pretrained.masked import PretrainedMaskedLM
 from triptych.verifiers.reward import RewardModel
 
@@ -777,3 +779,58 @@ def test_a_ragged_block_ends_with_every_rows_last_token():
     assert level.fresh is None
     assert level.rows == slice(2, 4)
     assert level.slots.tolist() == [[3, 4], [3, 4]]
+
+
+class Silent:
+    """A client of a hub that answers nobody."""
+
+    asked = 0
+
+    def head(self, *_, **__):
+        Silent.asked += 1
+        raise OSError("no route")
+
+
+LOADERS = (PretrainedCausalLM, PretrainedMaskedLM, PretrainedEncoder)
+
+
+@pytest.mark.parametrize("loader", LOADERS)
+def test_a_hub_that_does_not_answer_is_asked_once(loader, tmp_path, monkeypatch):
+    """Then the disk is read, and a name that is not there gets a sentence."""
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "is_offline_mode", lambda: False)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", Silent)
+    Silent.asked = 0
+    with pytest.raises(UserError, match="the hub does not answer"):
+        loader.from_pretrained("some-owner/no-such-model")
+    assert Silent.asked == 1
+    (tmp_path / "models--some-owner--no-such-model").mkdir()
+    with pytest.raises(UserError) as refused:  # it is in the cache, though not whole
+        loader.from_pretrained("some-owner/no-such-model")
+    assert "does not answer" not in str(refused.value)
+    monkeypatch.setattr(constants, "is_offline_mode", lambda: True)
+    with pytest.raises(UserError, match="HF_HUB_OFFLINE is set"):
+        loader.from_pretrained("some-owner/another")
+    assert Silent.asked == 2
+
+
+def test_a_hub_that_answers_is_left_to_transformers(tmp_path, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setattr("triptych.core.foreign_models._hub_answers", lambda: True)
+    assert on_disk_alone("some-owner/no-such-model", False) is False
+    assert on_disk_alone("some-owner/no-such-model", True) is True
+    assert on_disk_alone(str(tmp_path), False) is False
+
+
+@pytest.mark.parametrize("loader", [PretrainedCausalLM, PretrainedEncoder])
+@pytest.mark.parametrize("name", ["gemma3-270m", "minilm"])
+def test_a_model_that_was_not_fetched_gets_the_sentence_of_the_command(
+    loader, name, tmp_path, monkeypatch, unchecked_shapes
+):
+    monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match=f"run `triptych fetch {name}`"):
+        loader.from_pretrained(name)
+    with pytest.raises(UserError, match="triptych fetch NAME"):
+        loader.from_pretrained(cached(name))

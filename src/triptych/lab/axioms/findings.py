@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +18,7 @@ from triptych.core.axioms import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.validation import UserError, as_device
 from triptych.lab.axioms.discovery import Example, file_examples, offered_examples, package_examples
-from triptych.lab.plain_text import escape, plain
+from triptych.lab.plain_text import escape, plain, standard_output
 from triptych.lab.running.sources import Source, is_installed
 from triptych.studies.api.refutation import demands
 from triptych.studies.api.study import Claim
@@ -172,13 +171,13 @@ def print_findings(findings: list[AxiomFinding]) -> None:
             f"{sum(f.seconds for f in mine):.1f}",
             style=None if held == len(mine) else "bold red",
         )
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    console.print(table)
-    for finding in findings:
-        if not finding.holds:
-            console.print(Text(plain(_counterexample(finding)), "red"), soft_wrap=True)
-    held = sum(finding.holds for finding in findings)
-    console.print(f"\n{held} of {len(findings)} axioms hold.", highlight=False)
+    with standard_output(highlight=True) as console:
+        console.print(table)
+        for finding in findings:
+            if not finding.holds:
+                console.print(Text(plain(_counterexample(finding)), "red"), soft_wrap=True)
+        held = sum(finding.holds for finding in findings)
+        console.print(f"\n{held} of {len(findings)} axioms hold.", highlight=False)
 
 
 def _counterexample(finding: AxiomFinding) -> str:
@@ -212,4 +211,5 @@ def print_table(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -
         table.add_column(title)
     for row in rows:
         table.add_row(*(escape(str(row[key])) for key in columns))
-    Console(width=None if sys.stdout.isatty() else 120).print(table)
+    with standard_output(highlight=True) as console:
+        console.print(table)

@@ -4,6 +4,7 @@ The options of an algorithm (`--quota 4`) come from its record. They are read wh
 or its help is shown, so that `triptych --help` imports nothing heavy.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -163,7 +164,13 @@ def replay(
             "or blocks.  [default: for ising, parallel]"
         ),
     ] = None,
-    out: Annotated[Path, typer.Option(help="HTML file.")] = Path("replay.html"),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="HTML file, written over if it is there.  [default: replay.html, or the first of "
+            "replay-2.html, replay-3.html, … that is free]"
+        ),
+    ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Replay a guided generation, step by step, in one page.
@@ -177,6 +184,7 @@ def replay(
     Example: triptych replay backtracking --against vgb --task dyck
     Example: triptych replay ising --size 6 --coupling 0.4 --against parallel
     """
+    out = out or _free(Path("replay.html"))
     if algorithm == "ising":
         refused = {"task": task, "length": length, "prompt": prompt or None, "noise": noise or None}
         _refuse_for_ising(refused | {"rows": None if rows == 1 else rows})
@@ -234,6 +242,12 @@ def replay(
     typer.echo(f"Open {out}")
     if show:
         typer.launch(str(out))
+
+
+def _free(path: Path) -> Path:
+    """This path, or with the first number from 2 on under which nothing is there."""
+    numbered = (path.with_stem(f"{path.stem}-{number}") for number in itertools.count(2))
+    return next(place for place in itertools.chain([path], numbered) if not place.exists())
 
 
 def _shared_out(changes: list[str], chosen: "list[type[AnyAlgorithm]]") -> list[list[str]]:

@@ -146,15 +146,22 @@ def _with_claims_to_judge(chosen: "Chosen", scale: "Scale") -> "Chosen":
 
 
 def cost_lines(summaries: "Mapping[str, RunSummary]") -> list[str]:
-    """The processor time of a run, study by study, and in all."""
+    """The processor time of a run, study by study, and in all; and the sum that a report has."""
     ran = {name: summary for name, summary in summaries.items() if summary.done + summary.failed}
     if not ran:
         return []
+    from triptych.lab.results.report_text import duration
+
     lines = ["", "core-seconds of this run"]
     lines += [f"{each.core_seconds:10.1f}  {name}" for name, each in ran.items()]
     total = sum(each.core_seconds for each in ran.values())
     waited = sum(each.seconds for each in ran.values())
-    return [*lines, f"{total:10.1f}  in all: {total / 60:.1f} core-minutes, {waited / 60:.1f} min"]
+    units = sum(each.unit_seconds for each in ran.values())
+    return [
+        *lines,
+        f"{total:10.1f}  in all: {total / 60:.1f} core-minutes, {waited / 60:.1f} min",
+        f"{'':10}  The seconds of its units add up to {duration(units)}.",
+    ]
 
 
 def _run_all(

@@ -170,7 +170,7 @@ def make_settings(
 
 def find_model(given: str) -> str:
     """Where a model is loaded from: a path, a fetched name, or a name on the hub."""
-    from triptych.models.pretrained.fetching import CATALOGUE, cached
+    from triptych.models.pretrained.fetching import CATALOGUE, fetched
 
     path = Path(given)
     if given and path.is_dir():
@@ -188,9 +188,7 @@ def find_model(given: str) -> str:
             raise UserError(f"the model {given!r} is a file; give a folder or a .gguf file")
         return str(path.resolve())
     if given in CATALOGUE:
-        if (place := cached(given)) is None:
-            raise UserError(f"the model {given} is not here yet: run `triptych fetch {given}`")
-        return str(place)
+        return str(fetched(given))
     if path.suffix == ".gguf" or given.startswith((".", "/", "~")) or given.count("/") > 1:
         raise UserError(f"there is no file or folder {given!r}")
     if not given or given.count("/") != 1:

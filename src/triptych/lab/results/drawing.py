@@ -148,6 +148,21 @@ def _size(low: float, high: float, log: bool) -> float:
     return math.log(high / low) if log else high - low
 
 
+def one_legend(panels: Sequence[Panel | Heatmap]) -> list[Panel | Heatmap]:
+    """The panels; of those that follow each other with the same series the first names them."""
+    found: list[Panel | Heatmap] = []
+    named: list[tuple[str, str, bool]] | None = None
+    for panel in panels:
+        own = None
+        if isinstance(panel, Panel):
+            own = [(series.label, series.kind, series.line) for series in panel.series]
+            if own == named:
+                panel = replace(panel, legend=False)
+        found.append(panel)
+        named = own
+    return found
+
+
 def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
     """One panel on a canvas of its own size."""
     drawing = Drawing(Canvas(dpi=72), colours)
@@ -162,7 +177,7 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
         raise UserError(f"there is no theme {theme!r}: choose from {', '.join(THEMES)}")
     colours = THEMES[theme]
     with look():
-        panels = comparable(figure.panels)
+        panels = one_legend(comparable(figure.panels))
         sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in panels]
         columns = 2 if len(sizes) in (2, 4) else max(1, min(3, len(sizes)))
         rows = [sizes[i : i + columns] for i in range(0, len(sizes), columns)]
@@ -227,7 +242,7 @@ def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
         seen[series.kind] = index + 1
         dodge = marks.index(id(series)) - (len(marks) - 1) / 2 if id(series) in marks else 0.0
         _series(drawing, axes, series, index, (low, high), panel.y_log, dodge)
-    legend, below = _legend(drawing, axes)
+    legend, below = _legend(drawing, axes) if panel.legend else (None, 0.0)
     below += LINE * max((_count(name) - 1 for name in _wrapped(panel.x_names)), default=0)
     # a horizontal label over the axis reads without turning the head or the phone
     _place(drawing, axes, panel.title, panel.y_label, below=below, legend=legend)

@@ -11,7 +11,14 @@ import math
 import re
 from collections import Counter
 
-from triptych.lab.results.drawing import THEMES, comparable, draw_panel, look, outside
+from triptych.lab.results.drawing import (
+    THEMES,
+    comparable,
+    draw_panel,
+    look,
+    one_legend,
+    outside,
+)
 from triptych.lab.results.kept_drawings import Drawing, kept_or_drawn
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
@@ -46,7 +53,8 @@ def css_variables(theme: str) -> str:
 def to_svg(figure: Figure, *, prefix: str | None = None) -> str:
     """One SVG with the panels side by side; ids start with `prefix` (default: from the content)."""
     prefix = prefix or _digest(figure)
-    drawn = [_drawn(panel, f"{prefix}-{i}") for i, panel in enumerate(comparable(figure.panels))]
+    panels = one_legend(comparable(figure.panels))
+    drawn = [_drawn(panel, f"{prefix}-{i}") for i, panel in enumerate(panels)]
     left, bodies = 0.0, []
     for body, width, _ in drawn:
         bodies.append(f'<g transform="translate({left:.1f} 0)">{body}</g>')
@@ -59,7 +67,7 @@ def panel_svgs(figure: Figure, *, prefix: str | None = None) -> list[str]:
     """One SVG per panel, for a page that lets them stack where it is narrow."""
     prefix = prefix or _digest(figure)
     svgs = []
-    for i, panel in enumerate(figure.panels):
+    for i, panel in enumerate(one_legend(comparable(figure.panels))):
         body, width, height = _drawn(panel, f"{prefix}-{i}")
         title = f"{figure.title}: {panel.title}" if panel.title else figure.title
         svgs.append(_wrapped(body, width, height, title, f"{prefix}-{i}"))

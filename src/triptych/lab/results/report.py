@@ -23,7 +23,7 @@ from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun, scale_name, total_seconds
 from triptych.lab.results.report_text import duration, number
 from triptych.lab.results.terminal import to_run
-from triptych.lab.results.typesetting import title_html
+from triptych.lab.results.typesetting import title_html, typeset_plain
 from triptych.lab.running.progress import last_line
 
 
@@ -139,6 +139,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     page.filters |= {"number": number, "duration": duration, "last_line": last_line}
+    page.filters["typeset_plain"] = typeset_plain
     page.globals["scale_name"] = scale_name
     page.globals["to_run"] = to_run
     return page

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 
 from triptych.core.status import Status
-from triptych.lab.plain_text import escape
+from triptych.lab.plain_text import escape, standard_output
 from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import SCOPES
 from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails, scale_name
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from triptych.lab.results.gathering import Results
 
 AS_PUBLISHED = "as published"
+SENTENCE_WIDTH = 34
+"""The sentence of a check has so much room next to its numbers, or they go below it."""
+_INDENT = 6  # of checks
 _STYLE = {"holds": "green", "fails": "bold red", "undecided": "yellow", "not run yet": "dim"}
 _MARK = {Status.HOLDS: "✓", Status.FAILS: "✗", Status.UNDECIDED: "?", None: "·"}
 _COLOUR = {Status.HOLDS: "green", Status.FAILS: "bold red", Status.UNDECIDED: "yellow"}
@@ -40,19 +43,19 @@ def print_results(
     total
         The score of all claims at the end.
     """
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
-    for title, lines in _groups(results):
-        chosen = [
-            line
-            for line in lines
-            if (ids is None or line.id in ids) and (everything or line.findings)
-        ]
-        if chosen and title:
-            console.print(f"\n[bold]{escape(title)}[/bold]")
-        for line in chosen:
-            _print_claim(console, line)
-    if total:
-        console.print("\n" + score(results))
+    with standard_output() as console:
+        for title, lines in _groups(results):
+            chosen = [
+                line
+                for line in lines
+                if (ids is None or line.id in ids) and (everything or line.findings)
+            ]
+            if chosen and title:
+                console.print(f"\n[bold]{escape(title)}[/bold]")
+            for line in chosen:
+                _print_claim(console, line)
+        if total:
+            console.print("\n" + score(results))
 
 
 def print_summary(results: "Results", chosen: Sequence[Judged] | None = None) -> None:
@@ -61,7 +64,11 @@ def print_summary(results: "Results", chosen: Sequence[Judged] | None = None) ->
     chosen
         These claims, whatever their status; a line for each.
     """
-    console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    with standard_output() as console:
+        _summary(console, results, chosen)
+
+
+def _summary(console: Console, results: "Results", chosen: Sequence[Judged] | None) -> None:
     room = max(16, console.height - 8) if sys.stdout.isatty() else 32
     console.print(score(results))
     lines = results.judged if chosen is None else chosen
@@ -177,7 +184,7 @@ def to_run(line: Judged) -> str:
 
 
 def _print_finding(console: Console, finding: Finding) -> None:
-    console.print(f"    [dim]{escape(source(finding))}[/dim]")
+    console.print(Padding(f"[dim]{escape(source(finding))}[/dim]", (0, 0, 0, 4)))
     if finding.differs:
         differs = f"[dim]differs from the source: {escape(finding.differs)}[/dim]"
         console.print(Padding(differs, (0, 0, 0, 6)))
@@ -190,24 +197,48 @@ def _print_finding(console: Console, finding: Finding) -> None:
 
 
 def _print_checks(console: Console, checks: Sequence[Check]) -> None:
+    """A row for each check; where its numbers leave little room, they have lines of their own."""
+    rows = [_numbers(check) for check in checks]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    beside = console.width - _INDENT - 2 - sum(width + 2 for width in widths) >= SENTENCE_WIDTH
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column(width=1)
+    table.add_column()
+    for width in widths if beside else ():
+        table.add_column(min_width=width, no_wrap=True)
+    for check, numbers in zip(checks, rows, strict=True):
+        style = _COLOUR.get(check.outcome) if check.outcome else "dim"
+        sentence = f"{check.sentence} (an edge: {check.edge})" if check.edge else check.sentence
+        cells = [escape(sentence), *map(escape, numbers)]
+        if not beside:
+            cells = ["\n".join([cells[0], *_in_lines(numbers, console.width - _INDENT - 3)])]
+        table.add_row(_MARK[check.outcome], *cells, style=style)
     if checks:
-        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
-        table.add_column(width=1)
-        table.add_column(overflow="fold", min_width=30)
-        for _ in range(3):
-            table.add_column(overflow="fold")
-        for check in checks:
-            published = "" if check.published is None else f"published {number(check.published)}"
-            wanted = check.wanted + (f" (at {check.edge})" if check.edge else "")
-            table.add_row(
-                _MARK[check.outcome],
-                escape(check.sentence),
-                escape(found(check)),
-                escape(wanted),
-                published,
-                style=_COLOUR.get(check.outcome) if check.outcome else "dim",
-            )
-        console.print(Padding(table, (0, 0, 0, 6)))
+        console.print(Padding(table, (0, 0, 0, _INDENT)))
+
+
+def _numbers(check: Check) -> tuple[str, str, str]:
+    """What was found, the limit, and the published value."""
+    published = "" if check.published is None else f"published {number(check.published)}"
+    return found(check), check.wanted, published
+
+
+def _in_lines(numbers: Sequence[str], width: int) -> list[str]:
+    """The numbers in lines of this width at most; a number is not broken.
+
+    Worked value: 6.8 [3, 10], > 5 and published 7 in a width of 24 are "6.8 [3, 10], asked > 5,"
+    and "published 7".
+    """
+    given, wanted, published = numbers
+    lines = [""]
+    for part in filter(None, (given, wanted and f"asked {wanted}", published)):
+        longer = f"{lines[-1]}, {part}" if lines[-1] else part
+        if lines[-1] and len(longer) > width - 1:  # room for a comma at the end
+            lines[-1] += ","
+            lines.append(part)
+        else:
+            lines[-1] = longer
+    return [f"[bold]{escape(line)}[/bold]" for line in lines]
 
 
 def source(finding: Finding) -> str:

@@ -51,6 +51,9 @@ class RunSummary(NamedTuple):
         How many of the skipped units another version of the study or of the library made.
     core_seconds
         Processor time of the units that ran.
+    unit_seconds
+        Their own seconds, added up: two units that ran for a minute at once are two minutes. The
+        store keeps these of each unit.
     """
 
     done: int
@@ -60,6 +63,7 @@ class RunSummary(NamedTuple):
     nan: tuple[str, ...] = ()
     older: int = 0
     core_seconds: float = 0.0
+    unit_seconds: float = 0.0
 
 
 def run_study(
@@ -111,7 +115,7 @@ def run_study(
         if only is not None:
             todo = [unit for unit in todo if unit.key in only]
         older = len(made_by_other_code(stored, code))
-        failed, nan, core_seconds = 0, list[str](), 0.0
+        failed, nan, spent = 0, list[str](), (0.0, 0.0)
         count = workers if workers is not None else _default_workers(device)
         show.begin(study.name, len(todo), skipped, count)
         try:
@@ -125,13 +129,13 @@ def run_study(
                     events = run_locally(items, count, limit_s)
                 versions = environment() | {"threads": "1", "engine": engine}
                 made = _Made(device, versions, code)
-                failed, nan, core_seconds = _store_events(events, todo, stored, store, show, made)
+                failed, nan, spent = _store_events(events, todo, stored, store, show, made)
         finally:
             show.end()
             with suppress(StoreError):  # the error that stopped the run is raised instead
                 store.reset_running()
     seconds = time.monotonic() - started
-    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older, core_seconds)
+    return RunSummary(len(todo) - failed, failed, skipped, seconds, tuple(nan), older, *spent)
 
 
 def made_by_other_code(units: Sequence[StoredUnit], code: Code) -> list[StoredUnit]:
@@ -168,12 +172,13 @@ def _store_events(
     store: Store,
     show: Progress,
     made: _Made,
-) -> tuple[int, list[str], float]:
+) -> tuple[int, list[str], tuple[float, float]]:
     """Store what the engine reports.
 
-    Returns how many units failed, a sentence for each with a nan, and their processor time.
+    Returns how many units failed, a sentence for each with a nan, and what they took: processor
+    time and seconds.
     """
-    failed, nan, core_seconds = 0, [], 0.0
+    failed, nan, core_seconds, unit_seconds = 0, [], 0.0, 0.0
     by_key = {unit.key: unit for unit in todo}
     texts = short_labels([(unit.parameters, unit.seed) for unit in stored])
     label = {unit.key: text for unit, text in zip(stored, texts, strict=True)}
@@ -185,6 +190,7 @@ def _store_events(
                 show.started(name)
                 continue
             core_seconds += event.core_seconds
+            unit_seconds += event.seconds
             if event.rows is not None:
                 store.finish(unit, event.rows, event.seconds, event.device)
                 show.ended(name, event.seconds, None)
@@ -195,7 +201,7 @@ def _store_events(
                 store.fail(unit, error, event.seconds)
                 show.ended(name, event.seconds, error)
                 failed += 1
-    return failed, nan, core_seconds
+    return failed, nan, (core_seconds, unit_seconds)
 
 
 def _items(

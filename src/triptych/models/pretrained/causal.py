@@ -103,7 +103,8 @@ class PretrainedCausalLM:
 
         `where` may be the path of the .gguf file, or the folder or hub name with `gguf_file` its
         name there. Its weights are expanded to `dtype`. `revision` pins a commit of the hub.
-        Without a connection, local_files_only=True looks at what is on disk at once.
+        Where the hub does not answer within seconds, or with local_files_only=True, what is on disk
+        is taken.
         trust_remote_code=True runs the Python files of the model itself, with all your rights.
         """
         device = as_device(device)

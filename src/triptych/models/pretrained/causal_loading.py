@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
-from triptych.core.foreign_models import as_place, refuse_own_code
+from triptych.core.foreign_models import as_place, on_disk_alone, refuse_own_code
 from triptych.core.validation import UserError, as_flag, shown
 from triptych.models.pretrained.copies import find_copy, keep_copy
+from triptych.models.pretrained.fetching import CATALOGUE, fetched
 
 _DTYPES = {
     "float32": torch.float32,
@@ -36,8 +37,9 @@ def load_causal(
     trust_remote_code = as_flag("trust_remote_code", trust_remote_code)
     name, gguf_file = _place(where, gguf_file)
     precision = as_dtype(dtype)
+    _check_packages(gguf_file)
     options: dict[str, Any] = {
-        "local_files_only": local_files_only,
+        "local_files_only": on_disk_alone(name, local_files_only),
         "trust_remote_code": trust_remote_code,
     }
     options |= {} if revision is None else {"revision": revision}
@@ -57,7 +59,6 @@ def _load(
     name: str, shown_name: str, precision: torch.dtype, options: dict[str, Any]
 ) -> tuple[Any, Any]:
     """What transformers reads; the weights of a .gguf file are plain numbers then."""
-    _check_packages(options.get("gguf_file"))
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     try:
@@ -105,6 +106,9 @@ def _place(where: str | Path, gguf_file: str | None) -> tuple[str, str | None]:
     """Where transformers looks, and the .gguf file there; `where` may be that file itself."""
     place = as_place("where", where, "a folder, a name on the hub or a path to a .gguf file")
     path = Path(place)
+    if place in CATALOGUE and not path.exists():
+        path = fetched(place)
+        place = str(path)
     if gguf_file is None and path.suffix == ".gguf":
         if not path.is_file():
             raise UserError(f"there is no file {str(path)!r}")

@@ -24,7 +24,7 @@ from io import StringIO
 from pathlib import Path
 
 from triptych.core.validation import UserError, shown
-from triptych.models.pretrained.fetching import CATALOGUE, cached
+from triptych.models.pretrained.fetching import CATALOGUE, fetched
 
 Document = list[str]
 """The paragraphs of a document."""
@@ -102,9 +102,7 @@ def read_documents(where: str | Path) -> list[Document]:
     elif str(where) == PYTHON_HELP:
         found = python_help()
     elif str(where) in _fetched_texts():
-        place = cached(str(where))
-        if place is None:
-            raise UserError(f"the corpus {where} is not here yet: run `triptych fetch {where}`")
+        place = fetched(str(where))
         files = [place] if place.is_file() else sorted(place.glob("*.txt"))
         found = [document for file in files for document in split_articles(_text(file))]
     else:

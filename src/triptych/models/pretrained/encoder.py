@@ -27,9 +27,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.foreign_models import as_place, refuse_own_code
+from triptych.core.foreign_models import as_place, on_disk_alone, refuse_own_code
 from triptych.core.validation import UserError, as_count, as_flag, as_seed, check_can
 from triptych.models.pretrained.causal_loading import load_causal
+from triptych.models.pretrained.fetching import CATALOGUE, fetched
 
 WORD = re.compile(r"[A-Za-z]{3,}")
 """Tokens that can be words of a topic: three letters or more, at the beginning of a word."""
@@ -272,9 +273,11 @@ def cut_passage(encoder: TextEncoder, tokens: Sequence[int], most: int) -> list[
 
 def _load(where: str | Path, local_files_only: bool, trust_remote_code: bool) -> tuple[Any, Any]:
     place = as_place("where", where, "a folder, a name on the hub or a path to a .gguf file")
-    if Path(where).suffix == ".gguf":
+    if place in CATALOGUE and not Path(place).exists():
+        place = str(fetched(place))
+    if Path(place).suffix == ".gguf":
         model, tokenizer = load_causal(
-            where, dtype="float32", gguf_file=None, local_files_only=True, revision=None
+            place, dtype="float32", gguf_file=None, local_files_only=True, revision=None
         )
         return model.base_model, tokenizer
     try:
@@ -286,7 +289,7 @@ def _load(where: str | Path, local_files_only: bool, trust_remote_code: bool) ->
             name=error.name,
         ) from error
     options: dict[str, Any] = {
-        "local_files_only": local_files_only,
+        "local_files_only": on_disk_alone(place, local_files_only),
         "trust_remote_code": trust_remote_code,
     }
     try:

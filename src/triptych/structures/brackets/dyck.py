@@ -367,7 +367,9 @@ class Dyck:
         tokens, hidden = self._as_masked(tokens, hidden)
         return with_point_masses(self._messages(tokens, hidden).token, tokens, hidden)
 
-    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
+    def posterior(
+        self, tokens: Tokens, hidden: Hidden | None = None
+    ) -> Float[Tensor, "batch length states"]:
         """log p(stack after position t | shown), stacks as in `stacks.tree_of_stacks`; the last
         state is "ended"."""
         return self._messages(*self._as_masked(tokens, hidden)).state
@@ -417,7 +419,7 @@ class Dyck:
         law[:, -1] = log_moves[:, END]
         return torch.where(ended[:, None], over, law)[:, : self.vocab_size]
 
-    def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
+    def _as_masked(self, tokens: Tokens, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
         return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
 
     def _messages(

@@ -248,7 +248,9 @@ class HMM:
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._filter(tokens).log_evidence
 
-    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
+    def posterior(
+        self, tokens: Tokens, hidden: Hidden | None = None
+    ) -> Float[Tensor, "batch length states"]:
         """log p(z_t = · | the tokens that are shown)."""
         return self._smooth(*self._as_masked(tokens, hidden), None)
 
@@ -365,7 +367,7 @@ class HMM:
     def _filter(self, tokens: Int[Tensor, "batch t"]) -> fast_messages.Filtered:
         return fast_messages.filter_forward(self.initial, self.transition, self.emission.T, tokens)
 
-    def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
+    def _as_masked(self, tokens: Tokens, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
         return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
 
     def _smooth(

@@ -277,12 +277,14 @@ class MemoryHMM:
         predicted = addressed.flatten(2) @ self.emission.flatten(0, 2)
         return with_point_masses(predicted.log(), tokens, hidden)
 
-    def posterior(self, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "batch length states"]:
+    def posterior(
+        self, tokens: Tokens, hidden: Hidden | None = None
+    ) -> Float[Tensor, "batch length states"]:
         """log p(h_t = · | the tokens that are shown), h = j * syntax + s."""
         return self.posteriors(tokens, hidden).hidden.flatten(2).log()
 
     @torch.no_grad()
-    def posteriors(self, tokens: Tokens, hidden: Hidden) -> Posteriors:
+    def posteriors(self, tokens: Tokens, hidden: Hidden | None = None) -> Posteriors:
         """The posterior of the memory, of the hidden states, and of the cell each one reads."""
         tokens, hidden = self._as_masked(tokens, hidden)
         symbols = tokens.masked_fill(hidden, self.vocab_size)
@@ -373,7 +375,7 @@ class MemoryHMM:
 
     # ------------------------------------------------------------------ inside
 
-    def _as_masked(self, tokens: Tokens, hidden: Hidden) -> tuple[Tensor, Tensor]:
+    def _as_masked(self, tokens: Tokens, hidden: Hidden | None) -> tuple[Tensor, Tensor]:
         return as_masked(tokens, hidden, self.vocab_size, length=self.length, device=self.device)
 
     def _as_vectors(self, vectors: Numbers, width: int) -> Float[Tensor, "*batch width"]:

@@ -43,6 +43,7 @@ class Panel:
 
     x_names: words at x = 0, 1, …, where these stand for things and not for numbers.
     y_range: values of y that the axis shows in any case.
+    legend: whether the series are named below it; a panel before may name the same ones.
     """
 
     series: Sequence[Series]
@@ -53,6 +54,7 @@ class Panel:
     y_log: bool = False
     x_names: Sequence[str] = ()
     y_range: Sequence[Number] = ()
+    legend: bool = True
 
     def __post_init__(self) -> None:
         places = range(len(self.x_names))

@@ -4,10 +4,13 @@ function bars(probs, kind, label) {
   const box = make("div", {class: "bars " + kind, role: "img", "aria-label": label + ": " + probs.map((p, k) => k + " with " + p.toFixed(2)).join(", ")});
   probs.forEach(function (p, k) {
     const bar = make("i", {style: "--p: " + p, title: k + ": " + p.toFixed(4)});
-    bar.append(make("b", {}, k));
+    bar.append(make("u", {}, percent(p)), make("b", {}, k));
     box.append(bar);
   });
   return box;
+}
+function percent(p) {  // two figures fit over a bar; what is not 0 or 100 does not look like it
+  return p > 0 && p < 0.005 ? "<1" : p < 1 && p >= 0.995 ? ">99" : String(Math.round(100 * p));
 }
 function position(k, found) {
   const box = make("div", {class: "position"});
