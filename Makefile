@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LAWS := .venv-laws
 SOURCES := pyproject.toml constraints.txt constraints-oldest.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus test-gpu lint types bench laws docs dist api clean
+.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars lint types bench laws docs dist api clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -32,6 +32,11 @@ test-cpus: $(VENV)/installed-test  ## the numerical tests under several instruct
 test-gpu: $(VENV)/installed-test  ## the whole suite on a machine with a GPU, in as many processes as cores
 	@$(BIN)/python -c "import sys, torch; torch.cuda.is_available() or sys.exit('no GPU here: tools/test_on_gpu.py takes the tests to one')"
 	$(BIN)/python -m pytest -n auto --maxprocesses 12 --dist loadfile -m "not slow"
+
+# xgrammar asks for triton, which it needs on a GPU alone
+test-grammars: $(VENV)/installed-test  ## the tests of grammar engines, with xgrammar
+	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt xgrammar apache-tvm-ffi
+	$(BIN)/python -m pytest tests/verifiers/grammars tests/lab/cli/test_audit_grammar.py
 
 lint: $(VENV)/installed-test  ## ruff, lint and format
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import BaseModel
 
 from triptych.core import samplers
 from triptych.core.counting import Counted
@@ -34,6 +35,8 @@ from triptych.structures.translation import TranslationWorld
 from triptych.structures.uniform import Uniform
 from triptych.training.step import Recipe
 from triptych.verifiers.exact import DyckVerifier, ExactValue, Outcome, RatioValue, Rule
+from triptych.verifiers.grammars.grammar import Grammar
+from triptych.verifiers.grammars.vocabulary import Vocabulary
 from triptych.verifiers.leaves import ExactLeaves
 from triptych.verifiers.noisy import AverageCase, Delayed, Flipped, WithinFactor
 from triptych.verifiers.probe import Probe
@@ -45,6 +48,12 @@ from triptych.verifiers.text_rules.regular import RegexPrefix
 from triptych.verifiers.values import TokenValue
 
 Kwargs = dict[str, Any]
+
+
+class Settings(BaseModel):
+    """A model of pydantic."""
+
+    size: int
 
 
 def f64(values: Any) -> torch.Tensor:
@@ -110,6 +119,9 @@ def letters(tokens: list[int]) -> str:
     return "".join("ab"[token] for token in tokens)
 
 
+LETTERS = Vocabulary(["a", "b"])
+CHOICES = Grammar.from_choices(["aba", "bab", "bbb"]).on(LETTERS, "triptych")
+
 # Objects whose methods are called, by class; structures come from their modules' `examples()`.
 TWO_TYPES = Dyck.fixed_length(4, type_probs=[0.5, 0.5], q=0.5)
 
@@ -147,6 +159,8 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "DyckVerifier": lambda: DyckVerifier(Dyck.prefixes(1, 2, 3, q=0.5)),
     "Rule": lambda: Rule(lambda x: sum(x) <= 1),
     "Outcome": lambda: Outcome(SomeZero(3), 3),
+    "Grammar": lambda: Grammar.from_choices(["a", "b"]),
+    "Vocabulary": lambda: LETTERS,
     "TextRule": lambda: TextRule(lambda text: text != "b", letters),
     "ExactLeaves": lambda: ExactLeaves(Constant(), SomeZero(3), 3),
     "WithinFactor": lambda: WithinFactor(SomeZero(3), 0.5, 0),
@@ -181,6 +195,32 @@ BY_NAME: dict[str, Callable[[Any], Any]] = {
 
 # Arguments of everything else.
 ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
+    "verifiers.audit.audit": lambda: {"schema": {"const": 1}, "engine": "triptych", "tries": 5},
+    "verifiers.bending.estimated": lambda: {
+        "decoder": decoder(),
+        "verifier": CHOICES,
+        "length": 3,
+        "rng": TorchRng(0),
+    },
+    "verifiers.bending.exactly": lambda: {
+        "lm": Uniform(2, 20),
+        "verifier": CHOICES,
+        "length": 3,
+    },
+    "verifiers.engines.as_engine": lambda: {"engine": "triptych"},
+    "verifiers.engines.engine_version": lambda: {"engine": "triptych"},
+    "verifiers.engines.not_installed": lambda: {"engine": "xgrammar"},
+    "verifiers.grammar.Grammar": lambda: {"kind": "regex", "source": "ab*"},
+    "verifiers.grammar.Grammar.from_choices": lambda: {"choices": ["a", "b"]},
+    "verifiers.grammar.Grammar.from_json_schema": lambda: {"schema": {"type": "integer"}},
+    "verifiers.grammar.Grammar.from_lark": lambda: {"text": 'start: "a"'},
+    "verifiers.grammar.Grammar.from_pydantic": lambda: {"model": Settings},
+    "verifiers.grammar.Grammar.from_python_type": lambda: {"type_": int},
+    "verifiers.grammar.Grammar.from_regex": lambda: {"pattern": "ab*"},
+    "verifiers.grammar.Grammar.on": lambda: {"model": LETTERS, "engine": "triptych"},
+    "verifiers.vocabulary.Vocabulary": lambda: {"tokens": ["a", "b"], "ends": [1]},
+    "verifiers.vocabulary.Vocabulary.of": lambda: {"model": LETTERS},
+    "verifiers.vocabulary.Vocabulary.spelled": lambda: {"text": "abba"},
     "core.conditionals.every_next_token_log_probs": lambda: {"oracle": BITS, "tokens": ROWS},
     "core.counting.Counted": lambda: {"oracle": Everything()},
     "core.decoders.Prefixes": lambda: {

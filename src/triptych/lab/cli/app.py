@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from triptych.lab.cli.audit_grammar import audit_grammar
 from triptych.lab.cli.axioms import axioms
 from triptych.lab.cli.bench import bench
 from triptych.lab.cli.claims import claims
@@ -84,6 +85,7 @@ app.command()(theorems)
 app.command()(law)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
+app.command("audit-grammar")(audit_grammar)
 app.command()(topics)
 app.add_typer(trap, name="trap")
 app.command()(translate)

@@ -146,7 +146,7 @@ def _allowed_numbers(
     )
 
 
-def _decimal(value: float) -> Decimal:
+def _decimal(value: int | float) -> Decimal:
     return Decimal(value) if isinstance(value, int) else Decimal(repr(float(value)))
 
 

@@ -1,0 +1,1 @@
+"""`triptych audit-grammar`: an engine against JSON Schema, and against a model's own law."""
