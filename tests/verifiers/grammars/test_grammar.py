@@ -293,11 +293,16 @@ def test_an_engine_that_is_not_there_is_a_sentence(foreign, monkeypatch):
         Grammar.from_choices(["a"]).on(Vocabulary(["a"]), foreign)
 
 
-def test_without_a_name_the_first_engine_that_is_there(monkeypatch):
-    there = Grammar.from_choices(["a"]).on(BYTES)
-    assert there.engine == next(
-        e for e in ("llguidance", "xgrammar", "triptych") if engine_version(e) is not None
-    )
+def test_without_a_name_the_first_engine_that_reads_it():
+    there = [e for e in ("llguidance", "xgrammar", "triptych") if engine_version(e) is not None]
+    assert Grammar.from_choices(["a"]).on(BYTES).engine == there[0]
+    names = {"type": "object", "propertyNames": {"type": "string", "maxLength": 1}}
+    only_xgrammar = Grammar.from_json_schema(names)
+    if "xgrammar" in there:
+        assert only_xgrammar.on(BYTES).engine == "xgrammar"
+    nobody = Grammar.from_json_schema({"type": "array", "uniqueItems": True})
+    with pytest.raises(UserError, match=r"no engine that is installed reads.*uniqueItems"):
+        nobody.on(BYTES)
 
 
 # ------------------------------------------------------------------ a schema that is read wrongly

@@ -123,7 +123,8 @@ class Grammar:
         """A verifier of the tokens of a model: log V is 0 where the text can become right.
 
         model    a PretrainedCausalLM, a fast tokenizer, or a `Vocabulary`
-        engine   llguidance, xgrammar or triptych; None is the first of these that is installed
+        engine   llguidance, xgrammar or triptych; None is the first of these that is installed and
+                 reads the grammar
         strict   a schema with a feature that the engine is known to read too widely is refused;
                  with False the verifier lists it in its `warnings`
 
@@ -132,17 +133,27 @@ class Grammar:
         `warnings`.
         """
         vocabulary, strict = Vocabulary.of(model), as_flag("strict", strict)
-        chosen = _engine(self.kind) if engine is None else as_engine(engine)
-        known = self.complaints(chosen)
+        if engine is not None:
+            return self._by(as_engine(engine), vocabulary, strict)
+        refused = []
+        for there in (one for one in ENGINES if engine_version(one) is not None):
+            try:
+                return self._by(there, vocabulary, strict)
+            except UserError as error:
+                refused.append(str(error))
+        raise UserError("no engine that is installed reads the grammar. " + ". ".join(refused))
+
+    def _by(self, engine: Engine, vocabulary: Vocabulary, strict: bool) -> GrammarVerifier:
+        known = self.complaints(engine)
         if strict and (wrong := [said for said in known if said.accepts_too_much]):
             raise UserError(
-                f"{chosen} {engine_version(chosen)} would accept what is wrong: "
+                f"{engine} {engine_version(engine)} would accept what is wrong: "
                 + "; ".join(said.sentence for said in wrong)
                 + ". Take another engine, or pass strict=False to have this in `warnings`"
             )
-        compiled = self.compiled(chosen, vocabulary)
+        compiled = self.compiled(engine, vocabulary)
         said = (*(found.sentence for found in known), *compiled.warnings)
-        return GrammarVerifier(vocabulary, compiled.start, chosen, tuple(dict.fromkeys(said)))
+        return GrammarVerifier(vocabulary, compiled.start, engine, tuple(dict.fromkeys(said)))
 
     def complaints(self, engine: Engine) -> tuple[Complaint, ...]:
         """What is known of an engine about this grammar."""
@@ -176,12 +187,6 @@ class Grammar:
         if self.kind == "choices":
             return "|".join(re.escape(text) for text in self.choices)
         return self.source
-
-
-def _engine(kind: Kind) -> Engine:
-    """The first engine that is there."""
-    there: list[Engine] = [engine for engine in ENGINES if engine_version(engine) is not None]
-    return next(engine for engine in there if kind != "lark" or engine != "triptych" or there[1:])
 
 
 def _schema_by(make: Any, of: Any) -> Any:
