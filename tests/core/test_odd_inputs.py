@@ -271,6 +271,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "verifiers.grammar.Grammar.compiled",
         "verifiers.grammar.Grammar.complaints",
         "verifiers.verifier.GrammarVerifier",
+        "verifiers.verifier.GrammarVerifier.finished_values",
         "verifiers.verifier.GrammarVerifier.log_values",
         "verifiers.verifier.GrammarVerifier.masks",
         "verifiers.verifier.GrammarVerifier.over",

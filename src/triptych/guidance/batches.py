@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Decoder, Value, Verifier, VerifierLike
+from triptych.core.protocols import Decoder, Masks, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
 from triptych.guidance.stops import Stops
@@ -20,6 +20,7 @@ from triptych.inference.guided.algorithm import Algorithm, AnyAlgorithm, algorit
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Compared, Event, Result, VerifierError, Weighed
 from triptych.inference.guided.transforms import Transform
+from triptych.verifiers.grammars.verifier import GrammarVerifier
 from triptych.verifiers.text import Batched, TextRule
 
 TextFunction = Callable[..., Any]
@@ -173,6 +174,8 @@ class Job(NamedTuple):
         scores: list[float | None] = [None] * len(texts)
         if rule is not None:
             scores = [*rule.finished_values(texts, range(len(texts)))]
+        elif isinstance(self.verifier, GrammarVerifier):
+            scores = [*self.verifier.finished_values(result.completions())]
         candidates, particles = self.candidates(batch), self.particles(batch)
         evidence = result.info.log_normaliser if isinstance(result.info, Weighed) else None
         columns = ("generator_calls", "generated", "erased", "verifier_calls")
@@ -264,13 +267,14 @@ def algorithm_called(
 def default_algorithm(verifier: TextFunction | VerifierLike | None) -> str:
     """The algorithm that suits a verifier, where none is named.
 
-    "adaptive" for a function of text, because it keeps what the function refuses out of every
-    text; "backtracking" for a verifier that was learned, which may be wrong; "ancestral" without
-    one.
+    "adaptive" for a function of text and for a verifier with masks, because it keeps what they
+    refuse out of every text; "backtracking" for a verifier that was learned, which may be wrong;
+    "ancestral" without one.
     """
     if verifier is None:
         return "ancestral"
-    return "backtracking" if text_function(verifier) is None else "adaptive"
+    learned = text_function(verifier) is None and not isinstance(verifier, Masks)
+    return "backtracking" if learned else "adaptive"
 
 
 def text_function(verifier: TextFunction | VerifierLike | None) -> TextFunction | None:

@@ -54,6 +54,7 @@ from triptych.inference.guided.result import Event, Result
 from triptych.inference.guided.transforms import PLAIN, Sampling
 from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.models.pretrained.causal_cache import as_layer
+from triptych.verifiers.grammars.grammar import Grammar
 
 BATCH = 64
 """Prompts that are completed together where no number is given."""
@@ -136,7 +137,7 @@ class Guided:
 def guide(
     model: PretrainedCausalLM,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
-    verifier: TextFunction | VerifierLike | None = None,
+    verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
     *,
     max_new_tokens: Count,
@@ -154,11 +155,13 @@ def guide(
     prompts      texts; with chat=True what a user says, or conversations, in the model's template
     verifier     a function of the completion's text that answers True, False or a probability; one
                  with a parameter `finished` is told when the text is over, one with a parameter
-                 `prompt` is told the prompt. A coroutine function does too. Or a RewardModel, a
-                 probe, or a verifier of token ids. None leaves the model alone.
+                 `prompt` is told the prompt. A coroutine function does too. Or a Grammar, for the
+                 first engine that reads it; a RewardModel, a probe, or a verifier of token ids.
+                 None leaves the model alone.
     algorithm    Backtracking(quota=4), or its name, "backtracking", with the defaults of its
-                 options; None is "adaptive" for a function of text, "backtracking" for a learned
-                 verifier, "ancestral" without one, and "greedy" at temperature 0 with one
+                 options; None is "adaptive" for a function of text and a grammar, "backtracking"
+                 for a learned verifier, "ancestral" without one, and "greedy" at temperature 0
+                 with one
     rng          a seed: prompt b draws from the stream of its number b. Streams(seed, numbers)
                  gives the prompts other numbers; a prompt draws the same under the same number and
                  seed, whichever prompts stand next to it
@@ -168,6 +171,7 @@ def guide(
     progress     show on standard error how many prompts are done
     """
     check_language_model(model)
+    verifier = verifier.on(model) if isinstance(verifier, Grammar) else verifier
     given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
     if not given:
         raise UserError("prompts is empty; pass at least one")
@@ -226,7 +230,7 @@ class Asked(TypedDict):
 def guide_each(
     model: PretrainedCausalLM,
     prompts: Iterable[Any],
-    verifier: TextFunction | VerifierLike | None = None,
+    verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
     *,
     batch: Count = BATCH,
@@ -237,6 +241,7 @@ def guide_each(
     The texts are those of `guide` with the same prompts and seed.
     """
     check_language_model(model)
+    verifier = verifier.on(model) if isinstance(verifier, Grammar) else verifier
     at_once, seed = as_count("batch", batch, at_least=1), as_seed(asked.get("rng", 0), name="rng")
     waiting, begun = iter(prompts), 0
     while some := list(itertools.islice(waiting, at_once)):

@@ -7,7 +7,7 @@ import jsonschema
 import pytest
 
 from triptych.core.validation import UserError
-from triptych.verifiers.grammars.audit import Judge, audit
+from triptych.verifiers.grammars.audit import Judge, _Reader, _shrunk, audit
 from triptych.verifiers.grammars.documents import (
     documents,
     mutated,
@@ -122,6 +122,29 @@ def test_an_engine_that_is_wrong_both_ways_is_caught(monkeypatch):
     found = audit({"enum": [0, 17]}, "triptych", tries=300)
     assert by_kind(found) == {"accepts": "1", "refuses": "17"}
     assert not found.agrees
+
+
+class Everything:
+    """An engine that accepts every text."""
+
+    def mask(self):
+        raise NotImplementedError
+
+    def allows(self, token):
+        return True
+
+    def after(self, token):
+        return self
+
+    def accepts(self):
+        return True
+
+
+def test_a_document_is_made_simpler_step_by_step():
+    """Several steps lead from here to a document of at most four letters."""
+    judge, reader = Judge({"type": "integer"}), _Reader(Everything(), {})
+    value = _shrunk({"a": [1, {"b": "some text"}], "c": ["d"]}, "accepts", judge, reader)
+    assert len(written(value)) <= 4
 
 
 @pytest.mark.parametrize("schema", [{"type": 3}, {"$ref": "#/$defs/none", "$defs": {}}])

@@ -136,7 +136,8 @@ class Grammar:
         if engine is not None:
             return self._by(as_engine(engine), vocabulary, strict)
         refused = []
-        for there in (one for one in ENGINES if engine_version(one) is not None):
+        installed: list[Engine] = [one for one in ENGINES if engine_version(one) is not None]
+        for there in installed:
             try:
                 return self._by(there, vocabulary, strict)
             except UserError as error:

@@ -82,6 +82,13 @@ class GrammarVerifier:
         said = [self._is_over(row) for row in _completions(asked)]
         return torch.tensor(said, dtype=torch.bool, device=asked.tokens.device)
 
+    def finished_values(self, completions: Sequence[Sequence[int]]) -> list[float]:
+        """V of whole completions: 1 for one that is right as it stands, also where it was cut off.
+
+        Worked value: for the choices "ab" and "b" of the tokens a and b, [0] gets 0 and [1] gets 1.
+        """
+        return [float(self._fits(tuple(row), finished=True)) for row in completions]
+
     # ------------------------------------------------------------------ of one completion
 
     def _fits(self, row: tuple[int, ...], finished: bool) -> bool:
