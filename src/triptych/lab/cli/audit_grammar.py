@@ -24,7 +24,7 @@ def audit_grammar(
     max_new_tokens: Annotated[int, typer.Option(help="Tokens of a text at most.")] = 8,
     texts: Annotated[int, typer.Option(help="Texts that are drawn.")] = 200,
     tries: Annotated[int, typer.Option(help="Documents that are built from the schema.")] = 2000,
-    seed: Annotated[int, typer.Option(help="Of mutated documents and of draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="The seed of mutated documents and of draws.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Compare a grammar engine with JSON Schema, and its mask with a model's own law.

@@ -200,7 +200,7 @@ class Judge:
 
 
 def _is_or_no_text(example: str, value: Any) -> bool:
-    """Of a format that `jsonschema` has no check for, the example alone is surely right."""
+    """Where `jsonschema` has no check for a format, the example alone is surely right."""
     return not isinstance(value, str) or value == example
 
 
