@@ -47,10 +47,14 @@ class LinearHead:
         seed: int = 0,
     ) -> None:
         if solver not in ("newton", "recipe"):
-            raise UserError(f"solver is {solver!r}; it must be 'newton' or 'recipe'")
+            raise UserError(
+                f"solver is {solver!r}; it must be 'newton' or 'recipe'", parameter="solver"
+            )
         ridge, seed = as_number("ridge", ridge), as_seed(seed)
         if not ridge > 0:
-            raise UserError(f"ridge is {ridge}; it must be positive for the minimum to exist")
+            raise UserError(
+                f"ridge is {ridge}; it must be positive for the minimum to exist", parameter="ridge"
+            )
         self.solver, self.ridge, self.recipe, self.seed = solver, ridge, recipe, seed
         self.gradient_norm = float("nan")  # of the fitted objective: the certificate of the minimum
 
@@ -154,14 +158,18 @@ def best_linear_head(
 
 def _check(features: Tensor, labels: Tensor) -> int:
     if not isinstance(features, Tensor) or not features.is_floating_point():
-        raise UserError(f"features is a {type(features).__name__}; it must be a float tensor")
+        raise UserError(
+            f"features is a {type(features).__name__}; it must be a float tensor",
+            parameter="features",
+        )
     labels = as_integers("labels", labels, dimensions=1)
     if features.ndim != 2 or len(features) != len(labels):
         raise UserError(
             f"features have shape {tuple(features.shape)} and there are {len(labels)} labels; "
-            "give one row of features for every label"
+            "give one row of features for every label",
+            parameter="features",
         )
     if not torch.isfinite(features).all():
-        raise UserError("features must be finite: one is inf or nan")
+        raise UserError("features must be finite: one is inf or nan", parameter="features")
     check_labels(labels)
     return int(labels.max()) + 1

@@ -56,7 +56,9 @@ class Tuning:
         check_can("model", model, "embed", "soft_masked_probs", "soft_range")
         prompt_length, seed = as_size("prompt_length", prompt_length, at_least=0), as_seed(seed)
         if head not in ("linear", "attention"):
-            raise UserError(f"head is {head!r}; it must be 'linear' or 'attention'")
+            raise UserError(
+                f"head is {head!r}; it must be 'linear' or 'attention'", parameter="head"
+            )
         if solver == "newton" and (prompt_length or head == "attention"):
             raise UserError(
                 "solver='newton' is for a linear head without a prompt: only that problem is convex"

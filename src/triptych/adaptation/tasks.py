@@ -42,7 +42,9 @@ class Task:
             set_fields(self, weights=weights)
         if self.weights.ndim != 2 or 0 in self.weights.shape:
             shape = tuple(self.weights.shape)
-            raise UserError(f"weights has shape {shape}; it must be [classes, states]")
+            raise UserError(
+                f"weights has shape {shape}; it must be [classes, states]", parameter="weights"
+            )
         set_fields(self, draws=as_count("draws", self.draws, at_least=1))
 
     def labels(self, posterior: Float[Tensor, "batch states"]) -> Int[Tensor, " batch"]:
@@ -51,7 +53,8 @@ class Task:
         if posterior.shape[1] != self.weights.shape[1]:
             raise UserError(
                 f"posterior has {posterior.shape[1]} states; the weights of this task have "
-                f"{self.weights.shape[1]}"
+                f"{self.weights.shape[1]}",
+                parameter="posterior",
             )
         scores = posterior @ self.weights.T.to(posterior)
         return (scores == scores.amax(-1, keepdim=True)).long().argmax(-1)
@@ -89,7 +92,8 @@ def draw_task(
             return task, labels
     raise UserError(
         f"{MOST_DRAWS} draws of the task gave all {len(posterior)} inputs one label: "
-        f"give more inputs, or a model whose {states} posteriors differ more"
+        f"give more inputs, or a model whose {states} posteriors differ more",
+        parameter="posterior",
     )
 
 
@@ -97,7 +101,7 @@ def majority_rate(labels: Int[Tensor, " batch"]) -> float:
     """The accuracy of always saying the most frequent label."""
     labels = as_integers("labels", labels, dimensions=1)
     if len(labels) == 0 or labels.min() < 0:
-        raise UserError("labels must be 0, 1, …, at least one of them")
+        raise UserError("labels must be 0, 1, …, at least one of them", parameter="labels")
     return float(torch.bincount(labels).max()) / len(labels)
 
 
@@ -109,6 +113,7 @@ def _as_posterior(posterior: Numbers) -> Float[Tensor, "batch states"]:
         posterior = as_floats("posterior", posterior)
     if posterior.ndim != 2 or 0 in posterior.shape:
         raise UserError(
-            f"posterior has shape {tuple(posterior.shape)}; it must be [batch, states], not empty"
+            f"posterior has shape {tuple(posterior.shape)}; it must be [batch, states], not empty",
+            parameter="posterior",
         )
     return posterior

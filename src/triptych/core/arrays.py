@@ -30,17 +30,22 @@ def as_integers(
     if isinstance(values, Tensor):
         if values.dtype != torch.int64:
             if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
-                raise UserError(f"{name} has dtype {values.dtype}; pass {name}.long()")
+                raise UserError(
+                    f"{name} has dtype {values.dtype}; pass {name}.long()", parameter=name
+                )
             values = values.long()
         _check_tensor(name, values, device)
     else:
         array = _as_array(name, values, "whole numbers")
         if array.size and array.dtype.kind not in "iu":
             raise UserError(
-                f"{name} holds {shown(array.flat[0])} ({array.dtype}); it must hold whole numbers"
+                f"{name} holds {shown(array.flat[0])} ({array.dtype}); it must hold whole numbers",
+                parameter=name,
             )
         if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-            raise UserError(f"{name} holds {array.max()}, which is beyond 64-bit integers")
+            raise UserError(
+                f"{name} holds {array.max()}, which is beyond 64-bit integers", parameter=name
+            )
         values = torch.tensor(np.array(array, dtype=np.int64, order="C"), device=device)
     if values.ndim != dimensions:
         one_row = f" (batch, length): pass one row as {name}[None] or [[0, 1, 1]]"
@@ -71,22 +76,30 @@ def as_bool_mask(
         if array.size == 0 and array.dtype.kind == "f":  # an empty list has no type of its own
             array = array.astype(bool)
         if array.dtype.kind not in "biu":
-            raise UserError(f"{name} is {array.dtype}; it must be a bool tensor, {meaning}")
+            raise UserError(
+                f"{name} is {array.dtype}; it must be a bool tensor, {meaning}", parameter=name
+            )
         if array.dtype == np.uint64:  # 0 and 1 stay, and larger ones do not become them
             array = array.clip(max=2).astype(np.int64)
         mask = torch.tensor(np.array(array), device=device)
     if mask.is_floating_point() or mask.is_complex():
-        raise UserError(f"{name} is {mask.dtype}; it must be a bool tensor, {meaning}")
+        raise UserError(
+            f"{name} is {mask.dtype}; it must be a bool tensor, {meaning}", parameter=name
+        )
     if mask.dtype != torch.bool:
         other = mask[(mask != 0) & (mask != 1)]
         if other.numel():
             raise UserError(
                 f"{name} holds {other[0].item()}; it must be a bool tensor, or hold 0 and 1, "
-                f"{meaning}"
+                f"{meaning}",
+                parameter=name,
             )
         mask = mask.bool()
     if shape is not None and tuple(mask.shape) != tuple(shape):
-        raise UserError(f"{name} has shape {tuple(mask.shape)}; it needs {tuple(shape)}: {meaning}")
+        raise UserError(
+            f"{name} has shape {tuple(mask.shape)}; it needs {tuple(shape)}: {meaning}",
+            parameter=name,
+        )
     return mask
 
 
@@ -110,7 +123,8 @@ def as_floats(
             if values.dtype == torch.bool or values.is_floating_point() or values.is_complex():
                 raise UserError(
                     f"{name} has dtype {values.dtype}; exact inference needs float64: "
-                    f"pass {name}.double()"
+                    f"pass {name}.double()",
+                    parameter=name,
                 )
             values = values.double()
     else:
@@ -118,11 +132,12 @@ def as_floats(
         if array.dtype.kind == "f" and array.dtype.itemsize < 8:
             raise UserError(
                 f"{name} has dtype {array.dtype}; exact inference needs float64: "
-                f"pass {name}.astype(float)"
+                f"pass {name}.astype(float)",
+                parameter=name,
             )
         if array.dtype.kind not in "fiu":
             given = shown(array.flat[0]) if array.size else array.dtype
-            raise UserError(f"{name} holds {given}; it must hold numbers")
+            raise UserError(f"{name} holds {given}; it must hold numbers", parameter=name)
         values = torch.tensor(np.array(array, dtype=np.float64, order="C"), device=device)
     if shape is not None:
         fits = values.ndim == len(shape) and all(
@@ -131,7 +146,10 @@ def as_floats(
         )
         if not fits:
             wanted = meaning or str(tuple(shape))
-            raise UserError(f"{name} has shape {tuple(values.shape)}; it must be of shape {wanted}")
+            raise UserError(
+                f"{name} has shape {tuple(values.shape)}; it must be of shape {wanted}",
+                parameter=name,
+            )
     bad = ~torch.isfinite(values) if finite else torch.isnan(values)
     if bad.any():
         where = tuple(torch.nonzero(bad)[0].tolist())
@@ -159,7 +177,9 @@ def as_positions(name: str, values: Iterable[Count], length: int) -> list[int]:
     given = as_list(name, values, "positions")
     at = [as_count(f"{name}[{i}]", value) for i, value in enumerate(given)]
     if len(set(at)) != len(at) or not all(0 <= i < length for i in at):
-        raise UserError(f"{name} {at} must hold distinct positions in 0..{length - 1}")
+        raise UserError(
+            f"{name} {at} must hold distinct positions in 0..{length - 1}", parameter=name
+        )
     return at
 
 
@@ -167,7 +187,8 @@ def check_floats(name: str, values: Tensor) -> None:
     """`values` are finite float64."""
     if values.dtype != torch.float64:
         raise UserError(
-            f"{name} has dtype {values.dtype}; exact inference needs float64: pass {name}.double()"
+            f"{name} has dtype {values.dtype}; exact inference needs float64: pass {name}.double()",
+            parameter=name,
         )
     as_floats(name, values)
 
@@ -176,16 +197,19 @@ def check_distributions(name: str, probs: Float[Tensor, "*rows outcomes"]) -> No
     """Every row of `probs` is a probability vector."""
     check_floats(name, probs)
     if probs.ndim == 0 or probs.shape[-1] == 0:
-        raise UserError(f"{name} has no outcomes: its last dimension is empty")
+        raise UserError(f"{name} has no outcomes: its last dimension is empty", parameter=name)
     if (probs < 0).any():
         where = tuple(torch.nonzero(probs < 0)[0].tolist())
-        raise UserError(f"{name}{list(where)} is {probs[where].item()}; it must not be negative")
+        raise UserError(
+            f"{name}{list(where)} is {probs[where].item()}; it must not be negative", parameter=name
+        )
     off = (probs.sum(-1) - 1).abs()
     if (off > ROW_SUM_TOLERANCE).any():
         row = tuple(torch.nonzero(off > ROW_SUM_TOLERANCE)[0].tolist()) if off.ndim else ()
         raise UserError(
             f"{_entry(name, row)} sums to {probs[row].sum().item():.10g}; each row must sum to 1 "
-            f"(rows are the last dimension, so {name}[i, j] is the probability of j given i)"
+            f"(rows are the last dimension, so {name}[i, j] is the probability of j given i)",
+            parameter="probs",
         )
 
 
@@ -195,20 +219,25 @@ def _as_array(name: str, values: object, what: str) -> np.ndarray:
         isinstance(values, Sequence) and not isinstance(values, str | bytes)
     )
     if not listed:
-        raise UserError(f"{name} is {shown(values)}; it must be a tensor or lists of {what}")
+        raise UserError(
+            f"{name} is {shown(values)}; it must be a tensor or lists of {what}", parameter=name
+        )
     try:
         return np.asarray(values)
     except (ValueError, TypeError, RuntimeError, OverflowError):
         raise UserError(
             f"{name} is {shown(values)}, whose rows differ in length; it must be a tensor or "
-            f"lists of {what}"
+            f"lists of {what}",
+            parameter=name,
         ) from None
 
 
 def _check_tensor(name: str, tensor: Tensor, device: torch.device | str | None) -> None:
     """A dense tensor, on `device` if that is named."""
     if tensor.layout != torch.strided:
-        raise UserError(f"{name} is sparse ({tensor.layout}); pass {name}.to_dense()")
+        raise UserError(
+            f"{name} is sparse ({tensor.layout}); pass {name}.to_dense()", parameter=name
+        )
     if device is None or tensor.device == device:
         return
     wanted = torch.device(device)
@@ -217,7 +246,9 @@ def _check_tensor(name: str, tensor: Tensor, device: torch.device | str | None) 
     )
     if not same:
         raise UserError(
-            f"{name} is on {tensor.device} and must be on {wanted}: pass {name}.to({str(wanted)!r})"
+            f"{name} is on {tensor.device} and must be on {wanted}: pass "
+            f"{name}.to({str(wanted)!r})",
+            parameter=name,
         )
 
 

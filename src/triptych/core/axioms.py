@@ -83,13 +83,15 @@ def check_structure(
     if not isinstance(structure, Density):
         raise UserError(
             f"structure: {type(structure).__name__} has no vocab_size, length and log_prob; "
-            "the axioms need at least these"
+            "the axioms need at least these",
+            parameter="structure",
         )
     count = structure.vocab_size**structure.length
     if count > ENUMERABLE:
         raise UserError(
             f"{structure!r} has {structure.vocab_size}^{structure.length} sequences; the axioms "
-            f"enumerate at most {ENUMERABLE}: give a shorter example"
+            f"enumerate at most {ENUMERABLE}: give a shorter example",
+            parameter="structure",
         )
     return list(_structure_axioms(structure, device, seed))
 
@@ -153,7 +155,8 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
             return findings
         case _:
             raise UserError(
-                f"example is a {type(example).__name__}; it must be a OneShot or a Chain"
+                f"example is a {type(example).__name__}; it must be a OneShot or a Chain",
+                parameter="example",
             )
 
 

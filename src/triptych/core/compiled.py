@@ -114,7 +114,8 @@ def _loaded(library: Path, compiler: str) -> ctypes.CDLL:
     if _is_cut(content):
         raise UserError(
             f"the C compiler {compiler} says that it built the C programs and wrote no library: "
-            f"choose another by the variable CC, or {_WITHOUT}"
+            f"choose another by the variable CC, or {_WITHOUT}",
+            parameter="compiler",
         )
     try:
         try:
@@ -129,7 +130,8 @@ def _loaded(library: Path, compiler: str) -> ctypes.CDLL:
     except (OSError, AttributeError) as error:
         raise UserError(
             f"the C programs that {compiler} built cannot be loaded ({error}): set TMPDIR to a "
-            f"folder where programs may run, choose another compiler by CC, or {_WITHOUT}"
+            f"folder where programs may run, choose another compiler by CC, or {_WITHOUT}",
+            parameter="compiler",
         ) from error
 
 
@@ -149,7 +151,9 @@ def _error_of(command: list[str]) -> str:
     try:
         made = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise UserError(f"the C compiler {command[0]} cannot be run: {error}") from error
+        raise UserError(
+            f"the C compiler {command[0]} cannot be run: {error}", parameter="command"
+        ) from error
     said = made.stderr.strip().splitlines() or ["it said nothing"]
     return said[0] if made.returncode else ""
 

@@ -17,6 +17,8 @@ def every_next_token_log_probs(
     if isinstance(oracle, EveryNextToken):
         return oracle.every_next_token_log_probs(tokens)
     if tokens.shape[1] == 0:
-        raise UserError("tokens have length 0: there is no next token to predict")
+        raise UserError(
+            "tokens have length 0: there is no next token to predict", parameter="tokens"
+        )
     laws = [oracle.next_token_log_probs(tokens[:, :t]) for t in range(tokens.shape[1])]
     return torch.stack(laws, dim=1)

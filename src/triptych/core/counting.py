@@ -52,7 +52,8 @@ class Counted:
     def __post_init__(self) -> None:
         if not any(hasattr(self.oracle, question) for question in _QUESTIONS):
             raise UserError(
-                f"oracle is {shown(self.oracle)}; it needs one of {', '.join(_QUESTIONS)}"
+                f"oracle is {shown(self.oracle)}; it needs one of {', '.join(_QUESTIONS)}",
+                parameter="oracle",
             )
         self.queries = as_count("queries", self.queries)
         self.calls = as_count("calls", self.calls)

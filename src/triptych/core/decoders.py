@@ -95,7 +95,8 @@ class Prefixes:
         tokens = as_integers("tokens", tokens, dimensions=2, device=self._lengths.device)
         if len(tokens) != len(self._lengths):
             raise UserError(
-                f"tokens are given for {len(tokens)} rows; there are {len(self._lengths)}"
+                f"tokens are given for {len(tokens)} rows; there are {len(self._lengths)}",
+                parameter="tokens",
             )
         given = tokens != PAD
         if given.all():
@@ -103,7 +104,9 @@ class Prefixes:
             return
         counts = given.sum(1)
         if (given != (torch.arange(tokens.shape[1], device=tokens.device) < counts[:, None])).any():
-            raise UserError("-1 pads the end of a row of tokens; one stands before a token")
+            raise UserError(
+                "-1 pads the end of a row of tokens; one stands before a token", parameter="tokens"
+            )
         for count in counts.unique().tolist():
             rows = torch.nonzero(counts == count)[:, 0]
             self._grow(tokens[rows, :count], rows)
@@ -112,13 +115,16 @@ class Prefixes:
         """Erase the last `counts[b]` tokens of row b."""
         counts = as_integers("counts", counts, dimensions=1, device=self._lengths.device)
         if counts.shape != self._lengths.shape:
-            raise UserError(f"{len(counts)} counts are given for {len(self._lengths)} rows")
+            raise UserError(
+                f"{len(counts)} counts are given for {len(self._lengths)} rows", parameter="counts"
+            )
         bad = (counts < 0) | (counts > self._lengths)
         if bad.any():
             row = int(bad.nonzero()[0])
             raise UserError(
                 f"cannot erase {int(counts[row])} tokens of row {row}, which has "
-                f"{int(self._lengths[row])}"
+                f"{int(self._lengths[row])}",
+                parameter="counts",
             )
         self._lengths -= counts
 
@@ -138,7 +144,7 @@ class Prefixes:
         rows = as_integers("rows", rows, dimensions=1, device=self._lengths.device)
         bad = (rows < 0) | (rows >= batch)
         if bad.any():
-            raise UserError(f"row {int(rows[bad][0])} is outside 0..{batch - 1}")
+            raise UserError(f"row {int(rows[bad][0])} is outside 0..{batch - 1}", parameter="rows")
         return rows
 
     def _asked(self, rows: Numbers | None) -> Int[Tensor, " rows_or_all"]:
@@ -148,16 +154,23 @@ class Prefixes:
         if len(full):
             raise UserError(
                 f"row {int(full[0])} already has {self._longest} tokens, the most this model "
-                "knows: nothing follows it. Roll it back, or name the other rows in `rows`"
+                "knows: nothing follows it. Roll it back, or name the other rows in `rows`",
+                parameter="rows",
             )
         return rows
 
     def _grow(self, tokens: Int[Tensor, "rows t"], rows: Numbers | None) -> None:
         rows = self._chosen(rows)
         if len(tokens) != len(rows):
-            raise UserError(f"tokens are given for {len(tokens)} rows, but {len(rows)} are to grow")
+            raise UserError(
+                f"tokens are given for {len(tokens)} rows, but {len(rows)} are to grow",
+                parameter="tokens",
+            )
         if len(rows.unique()) < len(rows):
-            raise UserError(f"a row is named twice in rows = {rows.tolist()}; each may grow once")
+            raise UserError(
+                f"a row is named twice in rows = {rows.tolist()}; each may grow once",
+                parameter="rows",
+            )
         as_tokens(tokens, self.vocab_size)
         if tokens.numel() == 0:
             return
@@ -172,7 +185,8 @@ class Prefixes:
             row = int(rows[needed > self._longest][0])
             raise UserError(
                 f"row {row} has {int(self._lengths[row])} tokens and cannot take {more} more: "
-                f"the model's length is {self._longest}"
+                f"the model's length is {self._longest}",
+                parameter="more",
             )
         room = self._tokens.shape[1]
         if needed.max() > room:
@@ -219,7 +233,8 @@ class RecomputingDecoder(Prefixes):
             got = tuple(answer.shape) if isinstance(answer, Tensor) else type(answer).__name__
             raise UserError(
                 f"next_token_log_probs of {type(self.lm).__name__} gave {got} for "
-                f"{len(prefix)} prefixes; it must answer a tensor of shape {wanted}"
+                f"{len(prefix)} prefixes; it must answer a tensor of shape {wanted}",
+                parameter="prefix",
             )
         return answer.double()
 

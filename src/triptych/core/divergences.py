@@ -64,14 +64,16 @@ def _as_laws(
     if first.shape[-1] != second.shape[-1]:
         raise UserError(
             f"log_p has {first.shape[-1]} outcomes and log_q {second.shape[-1]}; a distance is "
-            "between laws on one set"
+            "between laws on one set",
+            parameter="log_p",
         )
     try:
         torch.broadcast_shapes(first.shape, second.shape)
     except RuntimeError:
         raise UserError(
             f"log_p has shape {tuple(first.shape)} and log_q {tuple(second.shape)}, which do not "
-            "fit each other"
+            "fit each other",
+            parameter="log_p",
         ) from None
     return first, second
 
@@ -86,8 +88,8 @@ def _as_law(name: str, log_probs: Numbers) -> Float[Tensor, "*batch outcomes"]:
     else:
         law = as_floats(name, log_probs, finite=False)
     if law.ndim == 0 or law.shape[-1] == 0:
-        raise UserError(f"{name} has no outcomes: its last dimension is empty")
+        raise UserError(f"{name} has no outcomes: its last dimension is empty", parameter=name)
     if (law > _ROOM).any():
         worst = law.max().item()
-        raise UserError(f"{name} holds {worst:g}; log-probabilities are at most 0")
+        raise UserError(f"{name} holds {worst:g}; log-probabilities are at most 0", parameter=name)
     return law

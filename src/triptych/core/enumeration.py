@@ -143,7 +143,7 @@ class Law:
         kept = {x: p for x, p in self.probs.items() if condition(x)}
         mass = sum(kept.values())
         if mass == 0:
-            raise UserError("the condition holds on no outcome of this law")
+            raise UserError("the condition holds on no outcome of this law", parameter="condition")
         return Law({x: p / mass for x, p in kept.items()})
 
     def total_variation(self, target: "Law | dict[Any, float]") -> float:
@@ -166,7 +166,8 @@ def _as_probs(name: str, probs: Mapping[Any, Number]) -> dict[Any, float]:
     """Outcome -> probability, as sums of products have it: above 1 by rounding at most."""
     if not isinstance(probs, Mapping):
         raise UserError(
-            f"{name} is {shown(probs)}; it must be a dict from outcomes to probabilities"
+            f"{name} is {shown(probs)}; it must be a dict from outcomes to probabilities",
+            parameter=name,
         )
     return {
         x: as_number(f"{name}[{x!r}]", p, at_least=0, at_most=1 + _ROUNDING)
@@ -203,18 +204,21 @@ def exact_law(
         if isinstance(outcome, Tensor):
             raise UserError(
                 "the program returned a tensor, which has no value to compare by; return "
-                "x.item() or tuple(x.tolist())"
+                "x.item() or tuple(x.tolist())",
+                parameter="program",
             )
         if not isinstance(outcome, Hashable):
             raise UserError(
                 f"the program returned a {type(outcome).__name__}, which is not hashable; "
-                "return a tuple"
+                "return a tuple",
+                parameter="program",
             )
         probs[outcome] += search.mass
     if search.waiting:
         raise UserError(
             f"exact_law gave up after {max_runs} branches of the program's choices; "
-            "make the case smaller or pass a cutoff"
+            "make the case smaller or pass a cutoff",
+            parameter="max_runs",
         )
     return Law(dict(probs), search.missing)
 
@@ -226,7 +230,9 @@ def exact_transition_matrix(
     given = as_list("states", states, "states")
     check_callable("step", step, "step(state, rng)")
     if not all(isinstance(state, Hashable) for state in given):
-        raise UserError("states must be hashable: give tuples in place of lists")
+        raise UserError(
+            "states must be hashable: give tuples in place of lists", parameter="states"
+        )
     check_room("the transition matrix", len(given), len(given))
     index = {state: i for i, state in enumerate(given)}
     matrix = torch.zeros(len(given), len(given), dtype=torch.float64)
@@ -234,6 +240,9 @@ def exact_transition_matrix(
         law = exact_law(lambda rng, state=state: step(state, rng))
         for target, prob in law.probs.items():
             if target not in index:
-                raise UserError(f"step moves {state!r} to {target!r}, which is not in `states`")
+                raise UserError(
+                    f"step moves {state!r} to {target!r}, which is not in `states`",
+                    parameter="step",
+                )
             matrix[i, index[target]] += prob
     return matrix

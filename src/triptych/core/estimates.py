@@ -47,7 +47,10 @@ class Estimate:
     def __post_init__(self) -> None:
         ends = {name: _known_or_nan(name, getattr(self, name)) for name in _NUMBERS}
         if ends["low"] > ends["high"]:
-            raise UserError(f"low is {ends['low']} and high {ends['high']}; low must not be above")
+            raise UserError(
+                f"low is {ends['low']} and high {ends['high']}; low must not be above",
+                parameter="low",
+            )
         confidence = as_number("confidence", self.confidence, above=0, at_most=1)
         set_fields(self, **ends, n=as_count("n", self.n), confidence=confidence)
 
@@ -97,9 +100,14 @@ def proportion(successes: Count, n: Count, *, confidence: Number = 0.95) -> Esti
     successes, n = as_count("successes", successes, at_least=None), as_count("n", n, at_least=None)
     confidence = as_probability("confidence", confidence, strictly=True)
     if n < 1 or not 0 <= successes <= n:
-        raise UserError(f"a proportion needs 0 <= successes <= n and n >= 1, got {successes}/{n}")
+        raise UserError(
+            f"a proportion needs 0 <= successes <= n and n >= 1, got {successes}/{n}",
+            parameter="successes",
+        )
     if n > _MAX_TRIALS:
-        raise UserError(f"n is {n}; a proportion counts at most {_MAX_TRIALS} trials")
+        raise UserError(
+            f"n is {n}; a proportion counts at most {_MAX_TRIALS} trials", parameter="n"
+        )
     interval = stats.binomtest(successes, n).proportion_ci(confidence, method="wilson")
     return Estimate(successes / n, float(interval.low), float(interval.high), n, confidence)
 
@@ -148,7 +156,9 @@ def _statistic_of(statistic: Callable[..., float], values: np.ndarray) -> float:
     try:
         answer = statistic(values, axis=0)
     except TypeError as error:
-        raise UserError(f"statistic(values, axis=0) must be possible; it says: {error}") from None
+        raise UserError(
+            f"statistic(values, axis=0) must be possible; it says: {error}", parameter="statistic"
+        ) from None
     return as_number("statistic(values, axis=0)", answer, finite=False)
 
 
@@ -156,7 +166,10 @@ def paired_difference(first: Samples, second: Samples, *, confidence: Number = 0
     """t interval for the mean of first - second, measured on the same units in the same order."""
     one, other = _values(first, "first"), _values(second, "second")
     if len(one) != len(other):
-        raise UserError(f"first and second must have equal length, got {len(one)} and {len(other)}")
+        raise UserError(
+            f"first and second must have equal length, got {len(one)} and {len(other)}",
+            parameter="first",
+        )
     return mean(one - other, confidence=confidence)
 
 
@@ -181,14 +194,16 @@ def _values(samples: Samples, name: str = "samples") -> np.ndarray:
     except (TypeError, ValueError, RuntimeError):
         kind = type(samples).__name__
         raise UserError(
-            f"{name} is a {kind}; an estimate needs a non-empty list of numbers"
+            f"{name} is a {kind}; an estimate needs a non-empty list of numbers",
+            parameter=name,
         ) from None
     if values.ndim != 1 or len(values) == 0:
         raise UserError(
-            f"{name} has shape {values.shape}; an estimate needs a non-empty list of numbers"
+            f"{name} has shape {values.shape}; an estimate needs a non-empty list of numbers",
+            parameter=name,
         )
     if np.isnan(values).any():
-        raise UserError(f"{name}: sample {int(np.isnan(values).argmax())} is nan")
+        raise UserError(f"{name}: sample {int(np.isnan(values).argmax())} is nan", parameter=name)
     if np.isposinf(values).any() and np.isneginf(values).any():
-        raise UserError(f"{name} holds inf and -inf, which have no mean")
+        raise UserError(f"{name} holds inf and -inf, which have no mean", parameter=name)
     return values

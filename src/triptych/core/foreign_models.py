@@ -23,7 +23,7 @@ def as_place(name: str, where: str | Path, what: str) -> str:
     hint = ""
     if where is None:  # what `cached` says of a model that is not here
         hint = "; `triptych fetch NAME` brings a model here, and cached(NAME) is its path then"
-    raise UserError(f"{name} is {shown(where)}; pass {what}{hint}")
+    raise UserError(f"{name} is {shown(where)}; pass {what}{hint}", parameter=name)
 
 
 def on_disk_alone(place: str, local_files_only: bool) -> bool:
@@ -47,7 +47,8 @@ def on_disk_alone(place: str, local_files_only: bool) -> bool:
         why = "HF_HUB_OFFLINE is set" if offline else "the hub does not answer"
         raise UserError(
             f"there is no folder {place!r}, the hub's cache has no model of that name, and {why}; "
-            "check the name and the connection (HF_HUB_OFFLINE=1 never asks the hub)"
+            "check the name and the connection (HF_HUB_OFFLINE=1 never asks the hub)",
+            parameter="place",
         )
     return True
 

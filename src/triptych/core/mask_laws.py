@@ -69,7 +69,8 @@ class MaskLaw:
         blocks = as_bool_mask("blocks", self.blocks, meaning="[blocks, positions]")
         if blocks.ndim != 2:
             raise UserError(
-                f"blocks has shape {tuple(blocks.shape)}; it must be of shape [blocks, positions]"
+                f"blocks has shape {tuple(blocks.shape)}; it must be of shape [blocks, positions]",
+                parameter="blocks",
             )
         count = as_size("the number of blocks", len(blocks))
         log_probs = as_floats(
@@ -142,12 +143,13 @@ class MaskLaw:
         """Every block of k positions, uniform: k-pseudolikelihood and k-Gibbs [li, Def. 4.1.3]."""
         length, k = as_size("length", length), as_size("k", k)
         if k > length:
-            raise UserError(f"blocks of {k} positions do not fit in {length}")
+            raise UserError(f"blocks of {k} positions do not fit in {length}", parameter="blocks")
         few = min(k, length - k)
         if few and (length > MAX_BLOCKS or few > 16 or math.comb(length, k) > MAX_BLOCKS):
             raise UserError(
                 f"{length} positions have more than {MAX_BLOCKS} blocks of {k}, the most that a "
-                "mask law holds"
+                "mask law holds",
+                parameter="blocks",
             )
         return cls.weighted(length, list(combinations(range(length), k)))
 
@@ -169,7 +171,10 @@ class MaskLaw:
         """
         length, rate = as_size("length", length), as_probability("rate", rate, strictly=True)
         if length > 16:
-            raise UserError(f"{length} positions have 2^{length} - 1 blocks, more than can be held")
+            raise UserError(
+                f"{length} positions have 2^{length} - 1 blocks, more than can be held",
+                parameter="blocks",
+            )
         blocks = [K for size in range(1, length + 1) for K in combinations(range(length), size)]
         odds = math.log(rate) - math.log1p(-rate)  # in logs: a tiny rate would make weights of 0
         log_weights = torch.tensor([len(K) * odds for K in blocks], dtype=torch.float64)
@@ -189,7 +194,7 @@ class MaskLaw:
             raise UserError(f"{len(given)} weights for {len(hidden)} blocks")
         values = [as_number(f"weights[{m}]", w, at_least=0) for m, w in enumerate(given)]
         if not any(values):
-            raise UserError("weights must not all be zero")
+            raise UserError("weights must not all be zero", parameter="weights")
         log_weights = torch.tensor(values, dtype=torch.float64).log()  # sums could overflow
         return cls(hidden, log_normalise(log_weights))
 
@@ -240,7 +245,8 @@ class MaskLaw:
         rows = as_integers("tokens", tokens, dimensions=2, device=self.device)
         if rows.shape[1] != self.length:
             raise UserError(
-                f"tokens has shape {tuple(rows.shape)}; the law hides {self.length} positions"
+                f"tokens has shape {tuple(rows.shape)}; the law hides {self.length} positions",
+                parameter="tokens",
             )
         return rows
 
@@ -251,7 +257,9 @@ def _as_masks(length: Count, blocks: Sequence[Sequence[Count]]) -> Bool[Tensor, 
         blocks = blocks.tolist()
     given = as_list("blocks", blocks, "blocks of positions")
     if not 1 <= len(given) <= MAX_BLOCKS:
-        raise UserError(f"{len(given)} blocks; a mask law holds 1 to {MAX_BLOCKS}")
+        raise UserError(
+            f"{len(given)} blocks; a mask law holds 1 to {MAX_BLOCKS}", parameter="blocks"
+        )
     check_room("the table of blocks", len(given), length)
     hidden = torch.zeros((len(given), length), dtype=torch.bool)
     for m, block in enumerate(given):

@@ -61,7 +61,8 @@ class Plugin(NamedTuple):
         except Exception as error:  # the code of a stranger may raise anything
             raise UserError(
                 f"the package {self.package} offers {self.name} among its {self.group}, and "
-                f"{self.place} cannot be loaded: {type(error).__name__}: {error}"
+                f"{self.place} cannot be loaded: {type(error).__name__}: {error}",
+                parameter="package",
             ) from error
         return found
 
@@ -72,7 +73,10 @@ def plugins(group: str) -> dict[str, Plugin]:
     Where two packages use one name, each is the other's rival, and it cannot be loaded.
     """
     if not isinstance(group, str) or group not in GROUPS:
-        raise UserError(f"group is {str(group)[:80]!r}; it must be one of {', '.join(GROUPS)}")
+        raise UserError(
+            f"group is {str(group)[:80]!r}; it must be one of {', '.join(GROUPS)}",
+            parameter="group",
+        )
     found: dict[str, Plugin] = {}
     for point in entry_points(group=f"triptych.{group}"):
         offered = _plugin(group, point)

@@ -45,7 +45,8 @@ def _probabilities(
         worst = off.reshape(-1)[off.reshape(-1).nan_to_num(nan=torch.inf).argmax()].item()
         raise UserError(
             "categorical needs log_probs whose exponentials sum to 1 over the last "
-            f"dimension; a row is off by {worst:.3g} (normalise log-weights with log_softmax)"
+            f"dimension; a row is off by {worst:.3g} (normalise log-weights with log_softmax)",
+            parameter="log_probs",
         )
     return probs
 
@@ -170,7 +171,8 @@ class TorchRng:
         if log_probs.device.type != self.device.type:
             raise UserError(
                 f"this rng draws on {self.device} and the log-probabilities are on "
-                f"{log_probs.device}; make TorchRng(seed, device={str(log_probs.device)!r})"
+                f"{log_probs.device}; make TorchRng(seed, device={str(log_probs.device)!r})",
+                parameter="log_probs",
             )
         if rows is None:
             cumulative = _probabilities(log_probs.double()).cumsum(-1)
@@ -181,7 +183,8 @@ class TorchRng:
         if log_probs.ndim != 2:
             raise UserError(
                 f"with `rows`, log_probs must be a table of shape (rows, outcomes); "
-                f"given shape {tuple(log_probs.shape)}"
+                f"given shape {tuple(log_probs.shape)}",
+                parameter="log_probs",
             )
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
             rows = as_rows_of(log_probs, rows)
@@ -237,7 +240,8 @@ def as_rng(rng: RngLike, device: torch.device | str = "cpu") -> Rng:
     if isinstance(rng, bool) or not isinstance(rng, Integral):
         raise UserError(
             f"rng is {shown(rng)}; it needs categorical, as TorchRng(0) has it, or must be a whole "
-            "number, the seed"
+            "number, the seed",
+            parameter="rng",
         )
     return TorchRng(as_seed(int(rng), name="rng"), device)
 
@@ -247,7 +251,8 @@ def check_goes_on(rng: object) -> None:
     if isinstance(rng, Integral) and not isinstance(rng, bool):
         raise UserError(
             f"rng is {int(rng)}; a step needs an rng that goes on, or every step would make the "
-            f"same draws: TorchRng({int(rng)}), not {int(rng)}"
+            f"same draws: TorchRng({int(rng)}), not {int(rng)}",
+            parameter="rng",
         )
     check_can("rng", rng, "categorical")
 
@@ -264,7 +269,8 @@ def as_rows_of(
         lowest, highest = (int(end) for end in rows.aminmax())
         if lowest < 0 or highest >= len(table):
             raise UserError(
-                f"rows holds {lowest}..{highest}; log_probs has rows 0..{len(table) - 1}"
+                f"rows holds {lowest}..{highest}; log_probs has rows 0..{len(table) - 1}",
+                parameter="rows",
             )
     return rows
 
@@ -277,8 +283,12 @@ def as_table(log_probs: Numbers) -> Float[Tensor, "*table outcomes"]:
         return log_probs
     if log_probs.ndim == 0 or log_probs.shape[-1] == 0:
         raise UserError(
-            f"log_probs has shape {tuple(log_probs.shape)}; its last dimension are the outcomes"
+            f"log_probs has shape {tuple(log_probs.shape)}; its last dimension are the outcomes",
+            parameter="log_probs",
         )
     if log_probs.is_complex() or log_probs.dtype == torch.bool:
-        raise UserError(f"log_probs has dtype {log_probs.dtype}; it must hold real numbers")
+        raise UserError(
+            f"log_probs has dtype {log_probs.dtype}; it must hold real numbers",
+            parameter="log_probs",
+        )
     return log_probs

@@ -37,12 +37,14 @@ def as_count(
     if isinstance(number, bool) or not isinstance(number, numbers.Integral):
         whole = isinstance(number, float | np.floating) and float(number).is_integer()
         instead = f": write {int(number)}" if whole else ""
-        raise UserError(f"{name} is {shown(value)}; it must be a whole number{instead}")
+        raise UserError(
+            f"{name} is {shown(value)}; it must be a whole number{instead}", parameter=name
+        )
     count = int(number)
     if at_least is not None and count < at_least:
-        raise UserError(f"{name} is {count}; it must be at least {at_least}")
+        raise UserError(f"{name} is {count}; it must be at least {at_least}", parameter=name)
     if at_most is not None and count > at_most:
-        raise UserError(f"{name} is {count}; it must be at most {at_most}")
+        raise UserError(f"{name} is {count}; it must be at most {at_most}", parameter=name)
     return count
 
 
@@ -72,7 +74,7 @@ def as_number(
     """
     number = _as_float(name, value)
     if math.isnan(number) or (finite and math.isinf(number)):
-        raise UserError(f"{name} is {number}; it must be a finite number")
+        raise UserError(f"{name} is {number}; it must be a finite number", parameter=name)
     bounds = [
         (at_least is None or number >= at_least, f"at least {at_least}"),
         (above is None or number > above, f"above {above}"),
@@ -81,7 +83,7 @@ def as_number(
     ]
     for holds, words in bounds:
         if not holds:
-            raise UserError(f"{name} is {number}; it must be {words}")
+            raise UserError(f"{name} is {number}; it must be {words}", parameter=name)
     return number
 
 
@@ -89,9 +91,13 @@ def as_probability(name: str, value: Number, *, strictly: bool = False) -> float
     """A number between 0 and 1; `strictly` excludes 0 and 1."""
     probability = _as_float(name, value)
     if strictly and not 0.0 < probability < 1.0:
-        raise UserError(f"{name} is {probability}; it must lie strictly between 0 and 1")
+        raise UserError(
+            f"{name} is {probability}; it must lie strictly between 0 and 1", parameter=name
+        )
     if not 0.0 <= probability <= 1.0:
-        raise UserError(f"{name} is {probability}; it must be a probability, between 0 and 1")
+        raise UserError(
+            f"{name} is {probability}; it must be a probability, between 0 and 1", parameter=name
+        )
     return probability
 
 
@@ -114,7 +120,8 @@ def as_end_token(
     except UserError:
         token = "a token" if vocab_size is None else f"a token, 0..{vocab_size - 1}"
         raise UserError(
-            f"{name} is {shown(value)}; it must be {token}, or None, or a list of tokens"
+            f"{name} is {shown(value)}; it must be {token}, or None, or a list of tokens",
+            parameter=name,
         ) from None
     return tuple(sorted(tokens)) or None
 
@@ -122,13 +129,13 @@ def as_end_token(
 def as_flag(name: str, value: bool) -> bool:
     """True or False; 1 and "no" are neither."""
     if not isinstance(value, bool | np.bool_):
-        raise UserError(f"{name} is {shown(value)}; it must be True or False")
+        raise UserError(f"{name} is {shown(value)}; it must be True or False", parameter=name)
     return bool(value)
 
 
 def as_text(name: str, value: str) -> str:
     if not isinstance(value, str):
-        raise UserError(f"{name} is {shown(value)}; it must be a string")
+        raise UserError(f"{name} is {shown(value)}; it must be a string", parameter=name)
     return value
 
 
@@ -143,16 +150,22 @@ def as_device(
     """
     given = str(value) if isinstance(value, torch.device) else value
     if not isinstance(given, str) or not _DEVICE.fullmatch(given):
-        raise UserError(f"{name} is {shown(given)}; it must be a device: 'cpu', 'cuda' or 'cuda:1'")
+        raise UserError(
+            f"{name} is {shown(given)}; it must be a device: 'cpu', 'cuda' or 'cuda:1'",
+            parameter=name,
+        )
     kind, _, number = given.partition(":")
     if kind == "cuda" and here:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         if gpus == 0:
-            raise UserError(f"{name} is {given!r}, and this machine has no GPU: pass 'cpu'")
+            raise UserError(
+                f"{name} is {given!r}, and this machine has no GPU: pass 'cpu'", parameter=name
+            )
         if int(number or 0) >= gpus:
             raise UserError(
                 f"{name} is {given!r}, and this machine has {gpus} GPU{'s' * (gpus > 1)}: "
-                f"the last one is 'cuda:{gpus - 1}'"
+                f"the last one is 'cuda:{gpus - 1}'",
+                parameter=name,
             )
     return torch.device(given)
 
@@ -161,22 +174,28 @@ def check_can(name: str, value: object, *needs: str) -> None:
     """`value` has every method or attribute that is needed of it."""
     missing = [need for need in needs if not hasattr(value, need)]
     if missing:
-        raise UserError(f"{name} is {shown(value)}; it needs {' and '.join(missing)}")
+        raise UserError(
+            f"{name} is {shown(value)}; it needs {' and '.join(missing)}", parameter=name
+        )
 
 
 def check_callable(name: str, value: object, question: str) -> None:
     """`value` can be called, as `question` shows."""
     if not callable(value):
-        raise UserError(f"{name} is {shown(value)}; it must be a function, {question}")
+        raise UserError(
+            f"{name} is {shown(value)}; it must be a function, {question}", parameter=name
+        )
 
 
 def as_list(name: str, values: Iterable[Any], what: str) -> list[Any]:
     """The items of a list, a tuple, or a tensor or array of one dimension."""
     shaped = isinstance(values, Tensor | np.ndarray)
     if shaped and values.ndim != 1:
-        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be a list of {what}")
+        raise UserError(
+            f"{name} has shape {tuple(values.shape)}; it must be a list of {what}", parameter=name
+        )
     if not shaped and (not isinstance(values, Sequence) or isinstance(values, str | bytes)):
-        raise UserError(f"{name} is {shown(values)}; it must be a list of {what}")
+        raise UserError(f"{name} is {shown(values)}; it must be a list of {what}", parameter=name)
     return list(values)
 
 
@@ -196,11 +215,13 @@ def shown(value: object) -> str:
 def _as_float(name: str, value: Number) -> float:
     number = _unwrapped(value)
     if isinstance(number, bool) or not isinstance(number, numbers.Real):
-        raise UserError(f"{name} is {shown(value)}; it must be a number")
+        raise UserError(f"{name} is {shown(value)}; it must be a number", parameter=name)
     try:
         return float(number)
     except OverflowError:
-        raise UserError(f"{name} is beyond the range of floats; it must be a number") from None
+        raise UserError(
+            f"{name} is beyond the range of floats; it must be a number", parameter=name
+        ) from None
 
 
 def _unwrapped(value: object) -> Any:

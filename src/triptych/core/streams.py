@@ -71,7 +71,8 @@ class RowStreams:
         if len(rows) and not (int(rows.min()) >= 0 and int(rows.max()) < len(self._keys)):
             raise UserError(
                 f"rows holds {int(rows.min())}..{int(rows.max())}; this rng has rows "
-                f"0..{len(self._keys) - 1}"
+                f"0..{len(self._keys) - 1}",
+                parameter="rows",
             )
         return _SomeRows(self, rows)
 
@@ -91,7 +92,8 @@ class RowStreams:
             raise UserError(
                 f"log_probs: laws of shape {tuple(log_probs.shape[:-1])} are given for "
                 f"{len(rows)} rows; a stream per row draws one outcome for "
-                "each: name the rows with of(rows)"
+                "each: name the rows with of(rows)",
+                parameter="log_probs",
             )
         cumulative = checked_probabilities(log_probs.double()).cumsum(-1)
         turn = self._used[rows] + _earlier_mentions(rows)

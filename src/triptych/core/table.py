@@ -65,7 +65,8 @@ def _as_alphabet(
     if positions * math.log2(vocab) >= 63:
         raise UserError(
             f"vocab_size = {vocab} and length = {positions} make {vocab}^{positions} sequences, "
-            "more than a 64-bit number can count"
+            "more than a 64-bit number can count",
+            parameter="vocab_size",
         )
     return vocab, positions, as_device(device)
 
@@ -76,7 +77,10 @@ def rows_by_pattern(
     """Rows that hide the same positions, and those positions."""
     hidden = as_bool_mask("hidden", hidden)
     if hidden.ndim != 2:
-        raise UserError(f"hidden has shape {tuple(hidden.shape)}; it must be [batch, length]")
+        raise UserError(
+            f"hidden has shape {tuple(hidden.shape)}; it must be [batch, length]",
+            parameter="hidden",
+        )
     if len(hidden) == 0:
         return
     if hidden.shape[1] == 0:
@@ -104,12 +108,14 @@ class Table:
         if len(log_probs) != count:
             raise UserError(
                 f"log_probs: a table over {vocab_size}^{length} sequences needs "
-                f"{count} log-probabilities, got {len(log_probs)}"
+                f"{count} log-probabilities, got {len(log_probs)}",
+                parameter="log_probs",
             )
         if not log_probs.logsumexp(0).abs() < 1e-8:
             raise UserError(
                 "log_probs: the probabilities of a table must sum to 1; these sum to "
-                f"{log_probs.exp().sum().item():.10g} (Table.of normalises a density)"
+                f"{log_probs.exp().sum().item():.10g} (Table.of normalises a density)",
+                parameter="log_probs",
             )
         set_fields(self, vocab_size=vocab_size, length=length, log_probs=log_probs)
 
@@ -201,7 +207,10 @@ class Table:
             finite=False,
         )
         if torch.isposinf(given).any():
-            raise UserError("log_weight(tokens) is inf for a sequence; it must be below that")
+            raise UserError(
+                "log_weight(tokens) is inf for a sequence; it must be below that",
+                parameter="log_weight",
+            )
         tilted = log_conditional((self.log_probs + given)[None], "the tilted law")[0]
         return Table(self.vocab_size, self.length, tilted)
 

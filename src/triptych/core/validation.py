@@ -108,7 +108,8 @@ def as_tokens(
     if length is not None and rows.shape[1] != length:
         raise UserError(
             f"{name} have length {rows.shape[1]}; this structure has length {length} "
-            "(for another length, make another structure)"
+            "(for another length, make another structure)",
+            parameter=name,
         )
     _check_range(rows, vocab_size, hidden)
     return rows
@@ -130,7 +131,8 @@ def as_masked(
     if mask.shape != rows.shape:
         raise UserError(
             f"hidden has shape {tuple(mask.shape)} and tokens {tuple(rows.shape)}; "
-            "they must be equal: hidden is True where a token is not shown"
+            "they must be equal: hidden is True where a token is not shown",
+            parameter="hidden",
         )
     return as_tokens(rows, vocab_size, length=length, hidden=mask), mask
 
@@ -147,7 +149,8 @@ def as_prefix(
     if length is not None and rows.shape[1] >= length:
         raise UserError(
             f"the prefix has {rows.shape[1]} tokens; this structure has length {length}, "
-            "so no token follows it"
+            "so no token follows it",
+            parameter="prefix",
         )
     _check_range(rows, vocab_size, None)
     return rows
@@ -165,7 +168,8 @@ def _check_range(
         row, position = torch.nonzero(bad)[0].tolist()
         raise UserError(
             f"token {int(tokens[row, position])} at row {row}, position {position} is outside "
-            f"0..{vocab_size - 1}; to hide a token, pass hidden=True there"
+            f"0..{vocab_size - 1}; to hide a token, pass hidden=True there",
+            parameter="hidden",
         )
 
 
@@ -174,22 +178,31 @@ def _check_range(
 
 def check_shape(name: str, tensor: Tensor, expected: tuple[int, ...], because: str) -> None:
     if tuple(tensor.shape) != expected:
-        raise UserError(f"{name} has shape {tuple(tensor.shape)}; {because} needs shape {expected}")
+        raise UserError(
+            f"{name} has shape {tuple(tensor.shape)}; {because} needs shape {expected}",
+            parameter=name,
+        )
 
 
 def check_integers(name: str, values: Tensor, *, dimensions: int) -> None:
     """`values` is an integer tensor with this many dimensions."""
     if not isinstance(values, Tensor):
-        raise UserError(f"{name} is a {type(values).__name__}; pass torch.tensor({name})")
+        raise UserError(
+            f"{name} is a {type(values).__name__}; pass torch.tensor({name})", parameter=name
+        )
     as_integers(name, values, dimensions=dimensions)
 
 
 def check_dimensions(name: str, values: Tensor, dimensions: int, meaning: str) -> None:
     """`values` is a tensor with this many dimensions."""
     if not isinstance(values, Tensor):
-        raise UserError(f"{name} is a {type(values).__name__}; it must be a tensor of {meaning}")
+        raise UserError(
+            f"{name} is a {type(values).__name__}; it must be a tensor of {meaning}", parameter=name
+        )
     if values.ndim != dimensions:
-        raise UserError(f"{name} has shape {tuple(values.shape)}; it must be of shape {meaning}")
+        raise UserError(
+            f"{name} has shape {tuple(values.shape)}; it must be of shape {meaning}", parameter=name
+        )
 
 
 def check_count(name: str, value: Count, *, at_least: int) -> None:
@@ -204,7 +217,8 @@ def check_room(what: str, *shape: int) -> None:
     """A tensor of this shape can be made."""
     if math.prod(shape) > MAX_ENTRIES:
         raise UserError(
-            f"{what} would have {' x '.join(map(str, shape))} entries; at most {MAX_ENTRIES} fit"
+            f"{what} would have {' x '.join(map(str, shape))} entries; at most {MAX_ENTRIES} fit",
+            parameter="shape",
         )
 
 
@@ -257,7 +271,8 @@ def raise_if_impossible(log_evidence: Float[Tensor, " batch"], what: str) -> Non
         row = int(torch.nonzero(impossible)[0])
         raise ImpossibleEvidence(
             f"{what} in row {row} has probability 0 under this structure, so no conditional "
-            f"exists ({int(impossible.sum())} of {len(log_evidence)} rows)"
+            f"exists ({int(impossible.sum())} of {len(log_evidence)} rows)",
+            parameter="log_evidence",
         )
 
 

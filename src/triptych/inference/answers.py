@@ -42,7 +42,8 @@ def check_answer(log_probs: Tensor, shape: Sequence[int], device: torch.device, 
     if wrong:
         raise UserError(
             f"{whose} answered {described(log_probs)}; it must answer log-probabilities of shape "
-            f"{tuple(shape)} on {device}, one column a token"
+            f"{tuple(shape)} on {device}, one column a token",
+            parameter="shape",
         )
 
 
@@ -60,7 +61,8 @@ def check_sums(
     row = int(((totals - 1).abs() < LAW_TOLERANCE).logical_not().nonzero()[0])  # nan is off too
     raise UserError(
         f"{whose} gives no law {at(row)}: the exponentials sum to {totals[row].item():.6g}; they "
-        "must be log-probabilities, whose exponentials sum to 1 (log_softmax(-1) makes them)"
+        "must be log-probabilities, whose exponentials sum to 1 (log_softmax(-1) makes them)",
+        parameter="whose",
     )
 
 
@@ -93,14 +95,16 @@ def values_of(verifier: Value, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, 
     values, name = verifier.log_value(prefix), type(verifier).__name__
     if given := no_values(values, torch.empty_like(prefix[:, :1]).sum(-1)):
         raise UserError(
-            f"{name} must answer one number a prefix, {len(prefix)} here; it gave {given}"
+            f"{name} must answer one number a prefix, {len(prefix)} here; it gave {given}",
+            parameter="prefix",
         )
     values = values.double()
     if (bad := values.isnan() | (values > HIGHEST_VALUE)).any():
         row = int(bad.nonzero()[0])
         raise UserError(
             f"{name} says log V = {values[row].item():g} of {prefix[row].tolist()}; values must be "
-            "finite or -inf"
+            "finite or -inf",
+            parameter="prefix",
         )
     return values
 

@@ -69,11 +69,16 @@ def beam_search(
     beams = as_size("beams", beams)
     end = as_count("end_token", end_token, at_least=0)
     if end >= decoder.vocab_size:
-        raise UserError(f"end_token is {end}; the model has tokens 0 to {decoder.vocab_size - 1}")
+        raise UserError(
+            f"end_token is {end}; the model has tokens 0 to {decoder.vocab_size - 1}",
+            parameter="end_token",
+        )
     alpha = as_number("length_penalty", length_penalty)
     batch, vocab = len(decoder.lengths), decoder.vocab_size
     if batch == 0:
-        raise UserError("the decoder has no rows; beam search needs at least one")
+        raise UserError(
+            "the decoder has no rows; beam search needs at least one", parameter="decoder"
+        )
     device = decoder.lengths.device
     limits = _limits(length, batch, device)
     longest = int(limits.max())
@@ -135,7 +140,8 @@ def _limits(
     if len(limits) != batch:
         raise UserError(
             f"length has {len(limits)} numbers and the decoder {batch} rows; pass one number for "
-            "each row, or one for all"
+            "each row, or one for all",
+            parameter="length",
         )
     as_size("the smallest length", int(limits.min()))
     return limits

@@ -42,11 +42,13 @@ class CachedDecoder(Prefixes):
 
     def __init__(self, lm: CausalLM, batch: Count, *, layer: Count = -1) -> None:
         if not isinstance(lm, CausalLM):
-            raise UserError(f"lm is a {type(lm).__name__}; it must be a CausalLM")
+            raise UserError(f"lm is a {type(lm).__name__}; it must be a CausalLM", parameter="lm")
         batch, layer = as_size("batch", batch), as_count("layer", layer, at_least=None)
         weight, shape = next(lm.net.parameters()), lm.net.shape
         if not -1 <= layer <= shape.layers:
-            raise UserError(f"layer is {layer}; this network has 0 to {shape.layers}, or -1")
+            raise UserError(
+                f"layer is {layer}; this network has 0 to {shape.layers}, or -1", parameter="layer"
+            )
         self.layer = shape.layers if layer == -1 else layer
         super().__init__(batch, lm.vocab_size, lm.length, weight.device)
         self.lm, self._blocks = lm, packed(lm.net.blocks)

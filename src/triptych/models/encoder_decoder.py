@@ -73,7 +73,8 @@ class PairShape:
         set_fields(self, dropout=as_number("dropout", self.dropout, at_least=0, below=1))
         if self.width % self.heads:
             raise UserError(
-                f"width {self.width} does not divide into {self.heads} heads of equal width"
+                f"width {self.width} does not divide into {self.heads} heads of equal width",
+                parameter="width",
             )
 
     @property
@@ -275,7 +276,9 @@ class EncoderDecoder(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(shape, PairShape):
-            raise UserError(f"shape is a {type(shape).__name__}; it must be a PairShape")
+            raise UserError(
+                f"shape is a {type(shape).__name__}; it must be a PairShape", parameter="shape"
+            )
         seed, device = as_seed(seed), as_device(device)
         self.shape = shape
         # Inputs have entries of size 1. Smaller ones are drowned by what the first layers add, and
@@ -418,7 +421,9 @@ class EncoderDecoder(nn.Module):
         shape, t = self.shape, tokens.shape[1]
         start = 0 if cache is None else cache.used
         if cache is not None and not shape.causal:
-            raise UserError("a parallel decoder changes every position, so it has no cache")
+            raise UserError(
+                "a parallel decoder changes every position, so it has no cache", parameter="cache"
+            )
         if lengths is None and not shape.causal:
             raise UserError("a parallel decoder needs the length of every target")
         self._check_room(start + t)
@@ -450,7 +455,8 @@ class EncoderDecoder(nn.Module):
         if needed > self.shape.length:
             raise UserError(
                 f"a sentence has {needed} tokens; this network reads and writes at most "
-                f"{self.shape.length} (length of its PairShape)"
+                f"{self.shape.length} (length of its PairShape)",
+                parameter="needed",
             )
 
 

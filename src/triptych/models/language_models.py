@@ -208,13 +208,14 @@ def _size(net: Transformer) -> str:
 def _check_net(net: Transformer, *, causal: bool, first_layer: FirstLayer | None) -> None:
     kind = "causal" if causal else "masked"
     if not isinstance(net, Transformer):
-        raise UserError(f"net is a {type(net).__name__}; it must be a Transformer")
+        raise UserError(f"net is a {type(net).__name__}; it must be a Transformer", parameter="net")
     if first_layer is not None:
         check_callable("first_layer", first_layer, "first_layer(tokens)")
     if net.shape.causal != causal:
         raise UserError(
             f"a {kind} language model needs a network with causal={causal}; "
-            f"this one has causal={net.shape.causal}"
+            f"this one has causal={net.shape.causal}",
+            parameter="causal",
         )
     if net.shape.embedding == "given" and first_layer is None:
         raise UserError(
@@ -222,9 +223,12 @@ def _check_net(net: Transformer, *, causal: bool, first_layer: FirstLayer | None
             + (": pass a first_layer that maps tokens to vectors" if causal else "")
         )
     if net.shape.embedding != "given" and first_layer is not None:
-        raise UserError("a first_layer needs a network with embedding='given'")
+        raise UserError(
+            "a first_layer needs a network with embedding='given'", parameter="first_layer"
+        )
     if net.shape.vocab_size < 2:
         raise UserError(
             f"the network's vocabulary has {net.shape.vocab_size} id; a {kind} language model "
-            "needs at least one token besides the special one, which is the last id"
+            "needs at least one token besides the special one, which is the last id",
+            parameter="net",
         )

@@ -97,7 +97,8 @@ class Shape:
         check_choice("activation", self.activation, get_args(Activation))
         if self.width % self.heads:
             raise UserError(
-                f"width {self.width} does not divide into {self.heads} heads of equal width"
+                f"width {self.width} does not divide into {self.heads} heads of equal width",
+                parameter="width",
             )
         if self.positions == "rotary" and self.head_width % 2:
             raise UserError(
@@ -107,7 +108,8 @@ class Shape:
         if self.embedding == "one_hot" and self.width < self.vocab_size:
             raise UserError(
                 f"width {self.width} is too small for one-hot embeddings of {self.vocab_size} "
-                "tokens: width must be at least vocab_size"
+                "tokens: width must be at least vocab_size",
+                parameter="width",
             )
         if self.embedding == "given" and self.tied:
             raise UserError(
@@ -503,5 +505,6 @@ def check_choice(field: str, value: object, choices: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise UserError(
             f"{field}={value!r} is not known; did you mean {nearest(str(value), choices)!r}? "
-            f"(choices: {', '.join(choices)})"
+            f"(choices: {', '.join(choices)})",
+            parameter="choices",
         )

@@ -34,10 +34,12 @@ class PrefixMemory:
 
     def __init__(self, lm: CausalLM, *, layer: Count = -1) -> None:
         if not isinstance(lm, CausalLM):
-            raise UserError(f"lm is a {type(lm).__name__}; it must be a CausalLM")
+            raise UserError(f"lm is a {type(lm).__name__}; it must be a CausalLM", parameter="lm")
         layer, shape = as_count("layer", layer, at_least=None), lm.net.shape
         if not -1 <= layer <= shape.layers:
-            raise UserError(f"layer is {layer}; this network has 0 to {shape.layers}, or -1")
+            raise UserError(
+                f"layer is {layer}; this network has 0 to {shape.layers}, or -1", parameter="layer"
+            )
         self.lm, self.layer = lm, shape.layers if layer == -1 else layer
         self.passes = 0
         self.count = 1
@@ -167,7 +169,10 @@ class RememberedDecoder(Prefixes):
 
     def __init__(self, memory: PrefixMemory, batch: Count) -> None:
         if not isinstance(memory, PrefixMemory):
-            raise UserError(f"memory is a {type(memory).__name__}; it must be a PrefixMemory")
+            raise UserError(
+                f"memory is a {type(memory).__name__}; it must be a PrefixMemory",
+                parameter="memory",
+            )
         lm, batch = memory.lm, as_size("batch", batch)
         super().__init__(batch, lm.vocab_size, lm.length, lm.net.device)
         self.memory, self.lm, self.layer = memory, lm, memory.layer

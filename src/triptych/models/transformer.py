@@ -85,12 +85,17 @@ class Transformer(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(shape, Shape):
-            raise UserError(f"shape is a {type(shape).__name__}; it must be a Shape")
+            raise UserError(
+                f"shape is a {type(shape).__name__}; it must be a Shape", parameter="shape"
+            )
         seed, device = as_seed(seed), as_device(device)
         init_scale = as_number("init_scale", init_scale, at_least=0)
         check_choice("init", init, get_args(Init))
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
-            raise UserError(f"dtype is {dtype!r}; it must be a float type such as torch.float32")
+            raise UserError(
+                f"dtype is {dtype!r}; it must be a float type such as torch.float32",
+                parameter="dtype",
+            )
         self.shape = shape
         with torch.device("meta"):  # torch's own initialisation would use the global seed
             self.embedding = (
@@ -148,7 +153,10 @@ class Transformer(nn.Module):
     def embed(self, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch t width"]:
         """The embedding of each token, without its position."""
         if self.embedding is None:
-            raise UserError("this network has embedding='given': pass vectors and not tokens")
+            raise UserError(
+                "this network has embedding='given': pass vectors and not tokens",
+                parameter="tokens",
+            )
         return self.embedding(tokens)
 
     def forward(
@@ -220,7 +228,9 @@ class Transformer(nn.Module):
     ) -> Inspected:
         x = self._inputs(tokens, vectors)
         if at is not None and not 0 <= at < x.shape[1]:
-            raise UserError(f"at is {at}; the input has positions 0 to {x.shape[1] - 1}")
+            raise UserError(
+                f"at is {at}; the input has positions 0 to {x.shape[1] - 1}", parameter="at"
+            )
         positions = torch.arange(x.shape[1], device=x.device)
         x, rotation = self.place(x, positions), self.rotation(positions)
         explicit = keep or not isinstance(attention, str) or attention != "learned"
@@ -256,12 +266,14 @@ class Transformer(nn.Module):
         if vectors.shape[1] > self.shape.length:
             raise UserError(
                 f"the input has {vectors.shape[1]} positions; this network reads at most "
-                f"{self.shape.length} (length of its Shape)"
+                f"{self.shape.length} (length of its Shape)",
+                parameter="vectors",
             )
         if vectors.shape[-1] != self.shape.width:
             raise UserError(
                 f"vectors have {vectors.shape[-1]} entries; this network has width "
-                f"{self.shape.width}"
+                f"{self.shape.width}",
+                parameter="vectors",
             )
         return vectors
 
@@ -291,7 +303,8 @@ class Transformer(nn.Module):
         if len(attention) != layers:
             raise UserError(
                 f"{len(attention)} attention patterns are given; this network has {layers} layers "
-                "and needs one for each"
+                "and needs one for each",
+                parameter="attention",
             )
         for layer, pattern in enumerate(attention):
             because = f"an input of {batch} rows, {t} positions and {heads} heads"

@@ -57,7 +57,9 @@ class SourceDecoder:
     def next_log_probs(self, rows: Int[Tensor, " rows"] | None = None) -> Float[Tensor, "_ vocab"]:
         """log p(· | the target so far), in the network's own precision; of all rows."""
         if rows is not None or self._cache.used >= self._tokens.shape[1]:
-            raise UserError("this decoder is asked once about each prefix, and about all rows")
+            raise UserError(
+                "this decoder is asked once about each prefix, and about all rows", parameter="rows"
+            )
         pending = self._tokens[:, self._cache.used :]
         logits = self.net.decode(pending, self.encoded, cache=self._cache)
         self._passes[0] += 1
@@ -68,7 +70,9 @@ class SourceDecoder:
     ) -> None:
         """One token at the end of every row."""
         if rows is not None or len(tokens) != len(self._tokens):
-            raise UserError(f"one token is needed for each of {len(self._tokens)} rows")
+            raise UserError(
+                f"one token is needed for each of {len(self._tokens)} rows", parameter="rows"
+            )
         self._tokens = torch.cat([self._tokens, tokens[:, None].long()], 1)
 
     def rollback(self, counts: Int[Tensor, " batch"]) -> None:
@@ -141,7 +145,8 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
     if missing:
         raise UserError(
             f"{folder} holds no translator: {', '.join(missing)} is missing; "
-            "`triptych teach` makes such a folder"
+            "`triptych teach` makes such a folder",
+            parameter="folder",
         )
     try:
         record = json.loads((folder / SHAPE).read_text("utf-8"))
@@ -152,18 +157,22 @@ def load_translator(folder: Path, *, device: torch.device | str = "cpu") -> Save
         net.load_state_dict({name: value.float() for name, value in weights.items()})
     except (ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         reason = str(error).splitlines()[0]
-        raise UserError(f"the translator in {folder} cannot be read: {reason}") from error
+        raise UserError(
+            f"the translator in {folder} cannot be read: {reason}", parameter="folder"
+        ) from error
     parts = [name for name in (WEIGHTS, VOCABULARY) if name in sums]
     other = [name for name in parts if sum_of(folder / name) != sums[name]]
     if other:
         raise UserError(
             f"the translator in {folder} is not whole: {' and '.join(other)} and {SHAPE} were "
-            "written at different times, or are damaged; the same `triptych teach` makes it again"
+            "written at different times, or are damaged; the same `triptych teach` makes it again",
+            parameter="folder",
         )
     vocabulary = Vocabulary.load(folder / VOCABULARY)
     if vocabulary.size != shape.vocab_size:
         raise UserError(
             f"the vocabulary in {folder} has {vocabulary.size} pieces and the network "
-            f"{shape.vocab_size}; they belong to different translators"
+            f"{shape.vocab_size}; they belong to different translators",
+            parameter="folder",
         )
     return SavedTranslator(net.to(device).eval(), vocabulary, record.get("about", {}))

@@ -82,7 +82,9 @@ class Vocabulary:
         try:
             return cls(tokenizers.Tokenizer.from_file(str(path)))
         except Exception as error:  # the package raises this class itself
-            raise UserError(f"the vocabulary {path} cannot be read: {error}") from error
+            raise UserError(
+                f"the vocabulary {path} cannot be read: {error}", parameter="path"
+            ) from error
 
 
 def _tokenizers() -> Any:

@@ -81,9 +81,14 @@ class CFG:
         length = as_size("length", self.length)
         set_fields(self, binary=binary, terminal=terminal, length=length)
         if not symbols:
-            raise UserError("terminal has no rows: a grammar needs at least its start symbol")
+            raise UserError(
+                "terminal has no rows: a grammar needs at least its start symbol",
+                parameter="terminal",
+            )
         if (binary < 0).any() or (terminal < 0).any():
-            raise UserError("binary or terminal gives a rule a negative probability")
+            raise UserError(
+                "binary or terminal gives a rule a negative probability", parameter="binary"
+            )
         total = binary.sum((1, 2)) + terminal.sum(1)
         if ((total - 1).abs() > ROW_SUM_TOLERANCE).any():
             worst = int((total - 1).abs().argmax())
@@ -94,10 +99,14 @@ class CFG:
         names = as_list("word_names", self.word_names, "words")
         set_fields(self, word_names=tuple(as_text("word_names", name) for name in names))
         if self.word_names and len(self.word_names) != words:
-            raise UserError(f"{len(self.word_names)} word names for {words} words")
+            raise UserError(
+                f"{len(self.word_names)} word names for {words} words", parameter="word_names"
+            )
         check_room("the chart of this grammar", length, length, symbols, symbols)
         if torch.isneginf(self._spans[:, 0]).all():
-            raise UserError(f"this grammar derives no string of at most {self.length} words")
+            raise UserError(
+                f"this grammar derives no string of at most {self.length} words", parameter="length"
+            )
 
     def __repr__(self) -> str:
         symbols, words = counted(self.symbols, "symbol"), counted(self.words, "word")
@@ -208,7 +217,10 @@ class CFG:
             finite=False,
         )
         if torch.isposinf(evidence).any() or not evidence.shape[1]:
-            raise UserError("log_evidence must have at least one position and no entry +inf")
+            raise UserError(
+                "log_evidence must have at least one position and no entry +inf",
+                parameter="log_evidence",
+            )
         return torch.stack([spans[:, 0] for spans in self._chart(evidence)], dim=1)
 
     def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:

@@ -149,5 +149,7 @@ def restricted(
 def _as_bits(prefix: Prefix, length: int) -> Int[Tensor, "batch t"]:
     bits = as_tokens(prefix, 2, name="prefix")
     if bits.shape[1] > length:
-        raise UserError(f"the prefix has {bits.shape[1]} bits; this constraint has {length}")
+        raise UserError(
+            f"the prefix has {bits.shape[1]} bits; this constraint has {length}", parameter="prefix"
+        )
     return bits

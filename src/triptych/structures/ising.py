@@ -80,20 +80,25 @@ class Ising:
         check_same_device(coupling=coupling, field=field)
         set_fields(self, coupling=coupling, field=field)
         if coupling.diagonal().any():
-            raise UserError("coupling must have a zero diagonal: a spin does not act on itself")
+            raise UserError(
+                "coupling must have a zero diagonal: a spin does not act on itself",
+                parameter="coupling",
+            )
         if not torch.equal(coupling, coupling.T):
             i, j = torch.nonzero(coupling != coupling.T)[0].tolist()
             raise UserError(
                 f"coupling must be symmetric; coupling[{i}, {j}] = {coupling[i, j].item():g} "
                 f"and coupling[{j}, {i}] = {coupling[j, i].item():g} "
-                "(each pair is counted once, so do not double the entries)"
+                "(each pair is counted once, so do not double the entries)",
+                parameter="coupling",
             )
         pull = field.abs() + coupling.abs().sum(-1)
         if not (pull <= MAX_PULL).all():
             i = int(pull.argmax())
             raise UserError(
                 f"coupling and field pull at spin {i} with |h| + Σ |J| = {pull[i].item():.4g}; it "
-                f"must be at most {MAX_PULL:g}, since float64 cannot tell larger energies apart"
+                f"must be at most {MAX_PULL:g}, since float64 cannot tell larger energies apart",
+                parameter="coupling",
             )
 
     def __repr__(self) -> str:
@@ -192,7 +197,9 @@ class Ising:
         if listed or getattr(field, "ndim", 0):
             fields = as_floats("field", cast(Numbers, field)).to("cpu")
             if fields.shape != (spins,):
-                raise UserError(f"field has {fields.numel()} values for {spins} spins")
+                raise UserError(
+                    f"field has {fields.numel()} values for {spins} spins", parameter="field"
+                )
         else:
             value = as_number("field", cast(Number, field))
             fields = torch.full((spins,), value, dtype=torch.float64)
@@ -319,7 +326,8 @@ class Ising:
         if spins > MAX_ENUMERATED:
             raise UserError(
                 f"{what} would enumerate 2^{spins} states; the exact limit is {MAX_ENUMERATED} "
-                "spins (single-site and small-block conditionals work at any size)"
+                "spins (single-site and small-block conditionals work at any size)",
+                parameter="spins",
             )
 
 

@@ -157,7 +157,9 @@ class Topics:
         """
         seen = self._as_topics("seen", seen)
         if (seen.sum(-1) > self.drawn).any():
-            raise UserError(f"seen marks more than {self.drawn} topics, which a document has")
+            raise UserError(
+                f"seen marks more than {self.drawn} topics, which a document has", parameter="seen"
+            )
         return self._topic_probs(seen)
 
     def _topic_probs(self, seen: Bool[Tensor, "batch topics"]) -> Float[Tensor, "batch topics"]:
@@ -176,7 +178,8 @@ class Topics:
         if count > MAX_SETS:
             raise UserError(
                 f"there are {count} sets of {self.drawn} topics out of {self.topics}; enumeration "
-                f"stops at {MAX_SETS} (topic_probs and posterior have a closed form at any size)"
+                f"stops at {MAX_SETS} (topic_probs and posterior have a closed form at any size)",
+                parameter="topics",
             )
         sets = torch.tensor(
             list(itertools.combinations(range(self.topics), self.drawn)), device=self.device
@@ -215,14 +218,17 @@ class Topics:
         meaning = f"True or False for each of the {self.topics} topics, in one row per document"
         mask = as_bool_mask(name, values, meaning=meaning, device=self.device)
         if mask.ndim != 2 or mask.shape[1] != self.topics:
-            raise UserError(f"{name} has shape {tuple(mask.shape)}; it must be {meaning}")
+            raise UserError(
+                f"{name} has shape {tuple(mask.shape)}; it must be {meaning}", parameter=name
+            )
         return mask
 
     def _as_present(self, present: Numbers) -> Bool[Tensor, "batch topics"]:
         mask = self._as_topics("present", present)
         if not (mask.sum(-1) == self.drawn).all():
             raise UserError(
-                f"each row must mark exactly {self.drawn} of {self.topics} topics as present"
+                f"each row must mark exactly {self.drawn} of {self.topics} topics as present",
+                parameter="topics",
             )
         return mask
 
@@ -282,7 +288,8 @@ class LDA:
         if not 1e-6 <= concentration <= 1e6:
             raise UserError(
                 f"concentration is {concentration}; it must lie between 1e-6 and 1e6 "
-                "(beyond that the urn's probabilities lose their digits)"
+                "(beyond that the urn's probabilities lose their digits)",
+                parameter="concentration",
             )
         device = as_device(self.device)
         set_fields(self, **sizes, length=length, concentration=concentration, device=device)

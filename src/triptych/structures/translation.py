@@ -80,7 +80,8 @@ class Translations:
         if sentences.numel() == 0:
             raise UserError(
                 f"sentences has shape {tuple(sentences.shape)}; it needs at least one way and one "
-                "position"
+                "position",
+                parameter="sentences",
             )
         weights = as_distributions(
             "weights",
@@ -281,7 +282,8 @@ class TranslationWorld:
         if len(sources) != len(sentences) or sentences.numel() == 0 or sources.numel() == 0:
             raise UserError(
                 f"sources has shape {tuple(sources.shape)} and sentences "
-                f"{tuple(sentences.shape)}; they need the same number of rows, and at least one"
+                f"{tuple(sentences.shape)}; they need the same number of rows, and at least one",
+                parameter="sources",
             )
         as_tokens(sentences.flatten(1), as_size("vocab_size", self.vocab_size), name="sentences")
         one = Translations(sentences[0], self.weights, self.agreement, self.vocab_size)
@@ -368,7 +370,10 @@ class TranslationWorld:
         """The law of the translations of the source sentence with this number."""
         number = as_size("source", source, at_least=0)
         if number >= len(self.sources):
-            raise UserError(f"source is {number}; there are sources 0..{len(self.sources) - 1}")
+            raise UserError(
+                f"source is {number}; there are sources 0..{len(self.sources) - 1}",
+                parameter="source",
+            )
         return Translations(self.sentences[number], self.weights, self.agreement, self.vocab_size)
 
     def sample(self, n: Count, rng: RngLike) -> Pairs:
@@ -401,7 +406,9 @@ def _ways(weights: Sequence[float]) -> int:
 
 def _check_three(weights: Sequence[float]) -> None:
     if _ways(weights) != 3:
-        raise UserError(f"weights has {_ways(weights)} numbers; this world has three ways")
+        raise UserError(
+            f"weights has {_ways(weights)} numbers; this world has three ways", parameter="weights"
+        )
 
 
 def _c(agreement: Number) -> float:

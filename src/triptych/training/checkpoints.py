@@ -101,12 +101,14 @@ def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dic
         changed = sorted(k for k in wanted if record["recipe"].get(k) != wanted[k])
         raise UserError(
             f"the checkpoint in {folder} was made with another recipe ({', '.join(changed)} "
-            "differ); use another folder or remove it"
+            "differ); use another folder or remove it",
+            parameter="folder",
         )
     if record["seed"] != rng.seed:
         raise UserError(
             f"the checkpoint in {folder} was made from seed {record['seed']}, not {rng.seed}; "
-            "use another folder or remove it"
+            "use another folder or remove it",
+            parameter="folder",
         )
     device = next(net.parameters()).device
     tensors = _tensors(folder / record["tensors"], record["tensors_sum"], device)
@@ -116,7 +118,8 @@ def resume(folder: Path, descent: Descent, net: nn.Module, rng: TorchRng) -> dic
     except RuntimeError as error:  # names or shapes of the weights are others
         raise UserError(
             f"the checkpoint in {folder} is of a network of another shape; use another folder or "
-            "remove it"
+            "remove it",
+            parameter="folder",
         ) from error
     state = descent.optimiser.state_dict()
     restored: dict[int, dict[str, Any]] = {}
@@ -167,7 +170,10 @@ def _sum_of(record: Mapping[str, Any]) -> str:
 
 def _unreadable(path: Path, error: OSError | ValueError) -> UserError:
     if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
-        return UserError(f"{path} cannot be read ({error.strerror}): mend that, and run it again")
+        return UserError(
+            f"{path} cannot be read ({error.strerror}): mend that, and run it again",
+            parameter="path",
+        )
     return _damaged(path, "there is no such file" if isinstance(error, OSError) else str(error))
 
 

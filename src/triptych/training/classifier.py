@@ -57,7 +57,10 @@ def train_classifier(
         with cast():
             found = answer(rows)
         if found.shape[1] < classes or (labels.is_floating_point() and found.shape[1] > classes):
-            raise UserError(f"the labels are of {classes} classes and scores of {found.shape[1]}")
+            raise UserError(
+                f"the labels are of {classes} classes and scores of {found.shape[1]}",
+                parameter="labels",
+            )
         found = found.float() if found.dtype == torch.bfloat16 else found
         return F.cross_entropy(found, labels[rows])
 
@@ -76,15 +79,21 @@ def train_classifier(
 def check_labels(labels: Int[Tensor, " batch"]) -> None:
     """There are labels of at least two kinds, none negative."""
     if len(labels) == 0 or labels.min() < 0 or labels.min() == labels.max():
-        raise UserError("a classifier needs labels 0, 1, … of at least two kinds")
+        raise UserError(
+            "a classifier needs labels 0, 1, … of at least two kinds", parameter="labels"
+        )
 
 
 def check_laws(labels: Float[Tensor, "batch classes"]) -> None:
     """Every row is a law on the classes, and not all of them are sure of one and the same class."""
     off = (labels.sum(-1) - 1).abs()
     if len(labels) == 0 or not ((labels >= 0).all() and (off < 1e-5).all()):
-        raise UserError("labels given as floats must be laws on the classes: rows that sum to 1")
+        raise UserError(
+            "labels given as floats must be laws on the classes: rows that sum to 1",
+            parameter="labels",
+        )
     if (labels.amin(0) == 1).any():
         raise UserError(
-            "a classifier needs at least two classes; these labels are all sure of the same one"
+            "a classifier needs at least two classes; these labels are all sure of the same one",
+            parameter="labels",
         )

@@ -52,7 +52,8 @@ class Corpus:
         count, chunk, device = as_size("count", count), as_size("chunk", chunk), as_device(device)
         if documents.length % chunk:
             raise UserError(
-                f"documents of {documents.length} tokens do not divide into chunks of {chunk}"
+                f"documents of {documents.length} tokens do not divide into chunks of {chunk}",
+                parameter="documents",
             )
         tokens = documents.sample(count, as_rng(rng)).reshape(-1, chunk)
         small = torch.uint8 if documents.vocab_size <= 256 else torch.int32
@@ -120,7 +121,8 @@ class PairCorpus:
         if empty or max(longest) > widths[-1]:
             raise UserError(
                 f"{empty} pairs have an empty side and the longest sentence has {max(longest)} "
-                f"tokens; every sentence needs 1 to {widths[-1]}"
+                f"tokens; every sentence needs 1 to {widths[-1]}",
+                parameter="tokens",
             )
         self.groups: list[PairBatch] = []
         self.sizes: list[int] = []

@@ -207,7 +207,8 @@ def hidden_matrices(net: nn.Module) -> list[nn.Parameter]:
     blocks = getattr(net, "blocks", None)
     if not isinstance(blocks, nn.ModuleList):
         raise UserError(
-            f"muon needs a network with layers in `blocks`; a {type(net).__name__} has none"
+            f"muon needs a network with layers in `blocks`; a {type(net).__name__} has none",
+            parameter="net",
         )
     linears = [module for module in blocks.modules() if isinstance(module, nn.Linear)]
     inside = {id(linear.weight) for linear in linears}
@@ -265,7 +266,8 @@ def predictions(
         if len(drawn.seen) != ahead * batch:
             raise UserError(
                 f"the objective gives {len(drawn.seen)} rows for {ahead * batch} sequences; a "
-                "quick recipe needs one for each"
+                "quick recipe needs one for each",
+                parameter="objective",
             )
         yield from drawn.split(batch)
 
@@ -278,7 +280,8 @@ def check_tokens(model: Trainable, prediction: Prediction) -> None:
     if length > model.length:
         raise UserError(
             f"the sequences have {length} tokens and the network has length {model.length}: its "
-            f"Shape needs length={length}, and one more to be asked what follows all of them"
+            f"Shape needs length={length}, and one more to be asked what follows all of them",
+            parameter="model",
         )
     special = "start" if isinstance(model, CausalLM) else "mask"
     if prediction.law is None:  # what is read may hold the special token, the last id

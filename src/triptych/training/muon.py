@@ -61,9 +61,14 @@ class Muon(torch.optim.Optimizer):
         rest: torch.optim.Optimizer | None = None,
     ) -> None:
         if not matrices:
-            raise UserError("muon needs the matrices of hidden layers; there are none")
+            raise UserError(
+                "muon needs the matrices of hidden layers; there are none", parameter="matrices"
+            )
         if any(matrix.ndim != 2 for matrix in matrices):
-            raise UserError("muon moves matrices; a parameter among them has another shape")
+            raise UserError(
+                "muon moves matrices; a parameter among them has another shape",
+                parameter="matrices",
+            )
         super().__init__(
             [{"params": list(matrices)}], {"lr": learning_rate, "weight_decay": weight_decay}
         )

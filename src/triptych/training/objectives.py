@@ -121,7 +121,7 @@ def positions(k: Count, *, words: Count, truth: Masked | None = None) -> Objecti
 
     def prepare(tokens: Int[Tensor, "batch length"], rng: Rng) -> Prediction:
         if k > tokens.shape[1]:
-            raise UserError(f"k is {k}; sequences have {tokens.shape[1]} positions")
+            raise UserError(f"k is {k}; sequences have {tokens.shape[1]} positions", parameter="k")
         hidden = torch.zeros_like(tokens, dtype=torch.bool)
         for _ in range(k):  # a taken position has no chance to be drawn again
             free = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)

@@ -76,7 +76,7 @@ class Recipe:
             set_fields(self, **{name: as_number(name, getattr(self, name), at_least=0)})
         betas = tuple(as_number("betas", beta) for beta in as_list("betas", self.betas, "numbers"))
         if len(betas) != 2:
-            raise UserError(f"betas is {betas}; it must be two numbers")
+            raise UserError(f"betas is {betas}; it must be two numbers", parameter="betas")
         set_fields(self, betas=betas)
         for name in ("compile", "quick", "recorded"):
             set_fields(self, **{name: as_flag(name, getattr(self, name))})
@@ -125,7 +125,8 @@ def optimiser_for(
         kinds = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam}
         if recipe.optimiser not in kinds:
             raise UserError(
-                f"optimiser is {recipe.optimiser!r}; a recorded step needs adamw or adam"
+                f"optimiser is {recipe.optimiser!r}; a recorded step needs adamw or adam",
+                parameter="recorded",
             )
         return kinds[recipe.optimiser](
             parameters,
@@ -162,7 +163,7 @@ def optimiser_for(
                 )
             return Muon(matrices, rate, weight_decay=decay, rest=rest)
         case _:
-            raise UserError(f"optimiser is {recipe.optimiser!r}; see Recipe")
+            raise UserError(f"optimiser is {recipe.optimiser!r}; see Recipe", parameter="recipe")
 
 
 class Descent:

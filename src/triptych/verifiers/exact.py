@@ -71,14 +71,16 @@ def values_of(value: Value, prefix: Int[Tensor, "batch t"]) -> Float[Tensor, " b
     if not isinstance(values, Tensor) or values.shape != (len(prefix),) or values.is_complex():
         raise UserError(
             f"{name} answered {_described(values)}; it must answer one number a prefix, "
-            f"{len(prefix)} here"
+            f"{len(prefix)} here",
+            parameter="prefix",
         )
     values = values.double()
     if (bad := values.isnan() | (values == torch.inf)).any():
         row = int(bad.nonzero()[0])
         raise UserError(
             f"{name} says log V = {values[row].item()} of {prefix[row].tolist()}; values must be "
-            "finite or -inf"
+            "finite or -inf",
+            parameter="prefix",
         )
     return values
 
@@ -90,7 +92,8 @@ def check_laws(
     if not isinstance(log_probs, Tensor) or log_probs.shape != shape:
         raise UserError(
             f"{whose} answered {_described(log_probs)}; it must answer log-probabilities of shape "
-            f"{shape}, one column a token"
+            f"{shape}, one column a token",
+            parameter="shape",
         )
     total = log_probs.double().exp().sum(-1)
     if (bad := ~((total - 1).abs() < LAW_TOLERANCE)).any():  # written so that nan is bad
@@ -98,7 +101,8 @@ def check_laws(
         raise UserError(
             f"{whose} gives no law {at(row)}: the exponentials sum to {total[row].item():.6g}; "
             "they must be log-probabilities, whose exponentials sum to 1 (log_softmax(-1) makes "
-            "them)"
+            "them)",
+            parameter="whose",
         )
 
 
@@ -125,7 +129,10 @@ class ExactValue:
     def __post_init__(self) -> None:
         if not isinstance(self.table, Table):
             name = type(self.table).__name__
-            raise UserError(f"table is a {name}; it must be a Table: Table.of(density) makes one")
+            raise UserError(
+                f"table is a {name}; it must be a Table: Table.of(density) makes one",
+                parameter="table",
+            )
         check_can("outcome", self.outcome, "log_value")
 
     def __repr__(self) -> str:
@@ -136,7 +143,10 @@ class ExactValue:
         prefix = as_tokens(prefix, vocab, name="prefix", device=self.table.device)
         t = prefix.shape[1]
         if t > self.table.length:
-            raise UserError(f"the prefix has {t} tokens; this table's have {self.table.length}")
+            raise UserError(
+                f"the prefix has {t} tokens; this table's have {self.table.length}",
+                parameter="prefix",
+            )
         rank = (prefix * places(vocab, t, prefix.device)).sum(-1)
         joint = self._log_tilted.reshape(vocab**t, -1).logsumexp(-1)[rank]
         marginal = self.table.log_probs.reshape(vocab**t, -1).logsumexp(-1)[rank]
@@ -170,7 +180,8 @@ class RatioValue:
         if self.model.vocab_size != self.target.vocab_size:
             raise UserError(
                 f"the model has {self.model.vocab_size} tokens and the target "
-                f"{self.target.vocab_size}; a ratio needs laws on the same strings"
+                f"{self.target.vocab_size}; a ratio needs laws on the same strings",
+                parameter="model",
             )
 
     def __repr__(self) -> str:
@@ -214,7 +225,8 @@ class RatioValue:
                 self._known.clear()
                 raise UserError(
                     f"the target writes {list(keys[i])} and the model never does, so q/p is no "
-                    "number there; give a model that writes all that the target can"
+                    "number there; give a model that writes all that the target can",
+                    parameter="target",
                 )
             if q > -math.inf:
                 self._known[keys[i]] = before[i] + q - p
@@ -277,7 +289,8 @@ class Rule:
         if not isinstance(answer, Real) or not 0 <= float(answer) <= 1:
             raise UserError(
                 f"the function of a rule answers True, False or a probability; this one answered "
-                f"{answer!r} to {shown}"
+                f"{answer!r} to {shown}",
+                parameter="function",
             )
         return float(answer)
 

@@ -93,11 +93,14 @@ class AverageCase:
         _clean(self)
         epsilon, rare = _as_epsilon(self.epsilon), as_probability("rare", self.rare)
         if rare == 0:
-            raise UserError("rare is 0.0; it must be a probability above 0, at most 1")
+            raise UserError(
+                "rare is 0.0; it must be a probability above 0, at most 1", parameter="rare"
+            )
         if 1 + epsilon / rare > _LARGEST_COSH:
             raise UserError(
                 f"epsilon is {epsilon:g} and rare is {rare:g}, so that the factor of rare errors, "
-                "about 2 epsilon / rare, is beyond the range of floats; give a smaller epsilon"
+                "about 2 epsilon / rare, is beyond the range of floats; give a smaller epsilon",
+                parameter="epsilon",
             )
         set_fields(self, epsilon=epsilon, rare=rare)
 

@@ -90,7 +90,10 @@ class Probe:
             parts = as_list(name, getattr(self, name), "matrices")
             set_fields(self, **{name: tuple(_as_states(part, name) for part in parts)})
         if any(part.ndim != 1 for part in (self.mean, self.scale, *self.biases)):
-            raise UserError("the mean, the scale and the biases of a probe have one dimension each")
+            raise UserError(
+                "the mean, the scale and the biases of a probe have one dimension each",
+                parameter="mean",
+            )
         if (
             not self.weights
             or len(self.weights) != len(self.biases)
@@ -105,13 +108,16 @@ class Probe:
         if shapes != [(self.width,), (self.width,), *((b, a) for a, b in pairwise(sizes))]:
             raise UserError(
                 f"mean, scale and the weights of a probe have shapes {[tuple(s) for s in shapes]}; "
-                "they must be [width], [width], and [out, in] of each layer"
+                "they must be [width], [width], and [out, in] of each layer",
+                parameter="mean",
             )
         for values in (self.mean, self.scale, *self.weights, *self.biases):
             if not torch.isfinite(values).all():
                 raise UserError("a probe holds nan or inf; its states or its training were extreme")
         if not (self.scale > 0).all():
-            raise UserError("the scale of every feature of a probe must be above 0")
+            raise UserError(
+                "the scale of every feature of a probe must be above 0", parameter="scale"
+            )
 
     def __repr__(self) -> str:
         reads = "no network" if self.layer is None else f"layer {self.layer}"
@@ -184,16 +190,21 @@ class Probe:
         """log V of each row, from its last state."""
         decoder = asked.decoder
         if self.layer is None:
-            raise UserError("this probe does not know its layer: fit it with layer=decoder.layer")
+            raise UserError(
+                "this probe does not know its layer: fit it with layer=decoder.layer",
+                parameter="layer",
+            )
         if not isinstance(decoder, _Layered):
             raise UserError(
                 f"a probe reads the states of a network; {type(decoder).__name__} has no "
-                "hidden_state and layer (CachedDecoder has)"
+                "hidden_state and layer (CachedDecoder has)",
+                parameter="layer",
             )
         if decoder.layer != self.layer:
             raise UserError(
                 f"this probe was trained on layer {self.layer} and the decoder shows layer "
-                f"{decoder.layer}: make CachedDecoder(lm, batch, layer={self.layer})"
+                f"{decoder.layer}: make CachedDecoder(lm, batch, layer={self.layer})",
+                parameter="layer",
             )
         return self.log_value_of(decoder.hidden_state(asked.at))
 
@@ -204,7 +215,8 @@ class Probe:
             raise UserError(
                 f"{len(states) if states.ndim else 0} states and "
                 f"{len(labels) if labels.ndim else 0} labels (correct): there must be as many, "
-                "not 0"
+                "not 0",
+                parameter="states",
             )
         said = self._decision(states).argmax(-1) == CORRECT
         return float((said == (labels >= 0.5)).double().mean())
@@ -226,7 +238,9 @@ class Probe:
         """The probe that `state` describes."""
         if not isinstance(state, Mapping):
             raise UserError(
-                f"state is a {type(state).__name__}; it must be a dict of tensors, as probe.state()"
+                f"state is a {type(state).__name__}; it must be a dict of tensors, as "
+                "probe.state()",
+                parameter="state",
             )
         depth = sum(str(name).startswith("weight.") for name in state)
         names = [f"{kind}.{k}" for kind in ("weight", "bias") for k in range(depth)]
@@ -234,7 +248,8 @@ class Probe:
         if depth == 0 or set(state) != wanted:
             raise UserError(
                 "a probe's state has mean, scale, layer, floor, and weight.k and bias.k for "
-                f"k = 0, 1, …; given {sorted(state)}"
+                f"k = 0, 1, …; given {sorted(state)}",
+                parameter="state",
             )
         layer = as_count("layer", state["layer"], at_least=-1)
         return cls(
@@ -256,11 +271,13 @@ class Probe:
         if states.device != self.mean.device:
             raise UserError(
                 f"the states are on {states.device} and the probe is on {self.mean.device}: "
-                f"use probe.to({str(states.device)!r})"
+                f"use probe.to({str(states.device)!r})",
+                parameter="states",
             )
         if states.ndim != 2 or states.shape[1] != self.width:
             raise UserError(
-                f"states have shape {tuple(states.shape)}; this probe reads [batch, {self.width}]"
+                f"states have shape {tuple(states.shape)}; this probe reads [batch, {self.width}]",
+                parameter="states",
             )
         _check_finite(states)
         scores = self._scores(self._standardised(states.to(self.mean.dtype))).double()
@@ -301,7 +318,8 @@ def split_score(
     _checked_examples(states, labels)
     if not train < len(states):
         raise UserError(
-            f"train is {train} of {len(states)} states; some must be left to judge the probe by"
+            f"train is {train} of {len(states)} states; some must be left to judge the probe by",
+            parameter="train",
         )
     generator = torch.Generator().manual_seed(seed)
     scores: list[float] = []
@@ -328,7 +346,10 @@ def held_out(labels: Targets, share: Number, *, seed: Count = 0) -> Bool[Tensor,
     kinds = as_labels(labels, "labels") >= 0.5
     share, seed = as_probability("share", share, strictly=True), _as_seed(seed)
     if kinds.ndim != 1:
-        raise UserError(f"labels has shape {tuple(kinds.shape)}; it must be a list of labels")
+        raise UserError(
+            f"labels has shape {tuple(kinds.shape)}; it must be a list of labels",
+            parameter="labels",
+        )
     generator = torch.Generator().manual_seed(seed)
     chosen = torch.zeros_like(kinds)
     for kind, word in ((True, "correct"), (False, "wrong")):
@@ -337,7 +358,8 @@ def held_out(labels: Targets, share: Number, *, seed: Count = 0) -> Bool[Tensor,
         if len(places) <= number:
             raise UserError(
                 f"labels has {counted(len(places), f'{word} example')} and {number} would be held "
-                "out; give more of them, or a smaller share"
+                "out; give more of them, or a smaller share",
+                parameter="labels",
             )
         order = torch.randperm(len(places), generator=generator).to(places.device)
         chosen[places[order[:number]]] = True
@@ -367,12 +389,14 @@ def _checked_examples(
     if states.ndim != 2 or labels.ndim != 1 or len(states) != len(labels) or states.numel() == 0:
         raise UserError(
             f"states have shape {tuple(states.shape)} and correct has {tuple(labels.shape)}; "
-            "give one row of features for every label, and at least two"
+            "give one row of features for every label, and at least two",
+            parameter="states",
         )
     if states.device != labels.device:
         raise UserError(
             f"the states are on {states.device} and correct is on {labels.device}; they must be "
-            "on one device"
+            "on one device",
+            parameter="states",
         )
     _check_finite(states)
     if (labels == 0).all() or (labels == 1).all():
@@ -397,7 +421,9 @@ def _as_states(states: Numbers, name: str = "states") -> Float[Tensor, "..."]:
 
 def _check_recipe(recipe: Recipe) -> None:
     if not isinstance(recipe, Recipe):
-        raise UserError(f"recipe is a {type(recipe).__name__}; it must be a Recipe")
+        raise UserError(
+            f"recipe is a {type(recipe).__name__}; it must be a Recipe", parameter="recipe"
+        )
 
 
 def as_labels(
@@ -436,7 +462,8 @@ def _as_layer(layer: Count | None) -> int | None:
     except UserError:
         raise UserError(
             f"layer is {shown(layer)}; give the layer's own number, which a decoder has as "
-            "decoder.layer"
+            "decoder.layer",
+            parameter="layer",
         ) from None
 
 

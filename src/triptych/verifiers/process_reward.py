@@ -100,7 +100,8 @@ class ProcessReward:
         if not isinstance(model, nn.Module) or not hasattr(model, "config"):
             raise UserError(
                 f"model is {shown(model)}; pass {form.what} of transformers, or its folder to "
-                "ProcessReward.from_pretrained"
+                "ProcessReward.from_pretrained",
+                parameter="model",
             )
         check_can("tokenizer", tokenizer, "decode", "__call__")
         self.model, self.tokenizer = model.eval().requires_grad_(False), tokenizer
@@ -218,7 +219,8 @@ class ProcessReward:
         if marks == []:
             raise UserError(
                 f"a row has {len(row.tokens)} tokens and this process reward model reads "
-                f"{self.length}, the last ones, where no judgement stands"
+                f"{self.length}, the last ones, where no judgement stands",
+                parameter="row",
             )
         if not self.truncated:
             warnings.warn(
@@ -266,7 +268,8 @@ class ProcessReward:
             raise UserError(
                 f"this {type(self.model).__name__} answers a tensor of shape "
                 f"{tuple(answer.shape)}; {type(self.form).__name__} reads {wanted} dimensions, the "
-                f"last of more than {max(self._columns)} numbers: pass {self.form.what}"
+                f"last of more than {max(self._columns)} numbers: pass {self.form.what}",
+                parameter="answer",
             )
 
 
@@ -306,13 +309,18 @@ def combined(values: Sequence[Number], combine: Combine, before: Number = 1.0) -
 
 def _as_separator(separator: str) -> str:
     if not as_text("separator", separator):
-        raise UserError("separator is ''; it must have at least one character")
+        raise UserError(
+            "separator is ''; it must have at least one character", parameter="separator"
+        )
     return separator
 
 
 def _as_combine(combine: Any) -> Combine:
     if not isinstance(combine, str) or combine not in COMBINES:
-        raise UserError(f"combine is {shown(combine)}; it must be one of {', '.join(COMBINES)}")
+        raise UserError(
+            f"combine is {shown(combine)}; it must be one of {', '.join(COMBINES)}",
+            parameter="combine",
+        )
     return combine
 
 
@@ -325,7 +333,8 @@ def _logits(answer: Any) -> Tensor:
     if not isinstance(found, Tensor):
         raise UserError(
             f"this process reward model answers a {type(answer).__name__} without logits; it must "
-            "answer as token classifiers of transformers do"
+            "answer as token classifiers of transformers do",
+            parameter="answer",
         )
     return found
 
@@ -334,7 +343,8 @@ def _checked_form(form: Any) -> StepForm:
     if isinstance(form, type) or not isinstance(form, StepForm):
         raise UserError(
             f"form is {shown(form)}; pass TokenClassifier(), StepTokens(), TaggedSteps(), "
-            "JudgedTurns() or SequenceClassifier() of triptych.verifiers.step_forms"
+            "JudgedTurns() or SequenceClassifier() of triptych.verifiers.step_forms",
+            parameter="form",
         )
     return form
 
@@ -344,5 +354,8 @@ def _as_flags(finished: Any, number: int) -> list[bool]:
         return [bool(finished)] * number
     given = as_list("finished", finished, "True or False, one for each text")
     if len(given) != number:
-        raise UserError(f"finished has {len(given)} answers for {number} texts; each needs one")
+        raise UserError(
+            f"finished has {len(given)} answers for {number} texts; each needs one",
+            parameter="finished",
+        )
     return [as_flag("an answer of finished", one) for one in given]

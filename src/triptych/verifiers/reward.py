@@ -202,5 +202,6 @@ def _check_classifier(model: Any) -> None:
     ):
         raise UserError(
             f"model is {shown(model)}; pass a model of transformers' "
-            "AutoModelForSequenceClassification, or its name to RewardModel.from_pretrained"
+            "AutoModelForSequenceClassification, or its name to RewardModel.from_pretrained",
+            parameter="model",
         )

@@ -114,7 +114,8 @@ class TokenClassifier:
         if not end:
             raise UserError(
                 f"separator is {self.separator!r}, of which this tokenizer makes no token; a "
-                "token classifier needs one to stand after each step"
+                "token classifier needs one to stand after each step",
+                parameter="separator",
             )
         marks: list[int] = []
         for step in steps:
@@ -325,7 +326,8 @@ def _marked(tokenizer: Any, text: str, ends: Sequence[int], *, special: bool = F
     if not getattr(tokenizer, "is_fast", False):
         raise UserError(
             f"tokenizer is a {type(tokenizer).__name__}, which does not say where its tokens stand "
-            "in the text; this form needs a fast tokenizer (AutoTokenizer loads one)"
+            "in the text; this form needs a fast tokenizer (AutoTokenizer loads one)",
+            parameter="tokenizer",
         )
     read = tokenizer(text, add_special_tokens=special, return_offsets_mapping=True)
     places = read["offset_mapping"]
@@ -348,7 +350,8 @@ def _one_token(name: str, text: str, tokenizer: Any) -> int:
     if len(found) != 1 or found[0] == getattr(tokenizer, "unk_token_id", None):
         raise UserError(
             f"{name} is {text!r}, which this tokenizer reads as {len(found)} tokens or does not "
-            "know; it must be one token"
+            "know; it must be one token",
+            parameter=name,
         )
     return found[0]
 
@@ -356,7 +359,9 @@ def _one_token(name: str, text: str, tokenizer: Any) -> int:
 def _signs(good: str, bad: str, tokenizer: Any) -> list[int]:
     both = [_one_token("good", good, tokenizer), _one_token("bad", bad, tokenizer)]
     if both[0] == both[1]:
-        raise UserError(f"good and bad are the same token, {good!r} and {bad!r}; give two")
+        raise UserError(
+            f"good and bad are the same token, {good!r} and {bad!r}; give two", parameter="good"
+        )
     return both
 
 
@@ -367,7 +372,9 @@ def _columns_of_labels(label: int | str | None, model: Any) -> list[int]:
 
 def _need_template(tokenizer: Any, form: str) -> None:
     if getattr(tokenizer, "chat_template", None) is None:
-        raise UserError(f"the tokenizer has no chat template, and {form} needs one")
+        raise UserError(
+            f"the tokenizer has no chat template, and {form} needs one", parameter="tokenizer"
+        )
 
 
 def _as_name_of_label(label: Any) -> int | str | None:
@@ -376,7 +383,7 @@ def _as_name_of_label(label: Any) -> int | str | None:
 
 def _as_mark(name: str, text: str) -> str:
     if not as_text(name, text):
-        raise UserError(f"{name} is ''; it must have at least one character")
+        raise UserError(f"{name} is ''; it must have at least one character", parameter=name)
     return text
 
 

@@ -149,7 +149,8 @@ class TextRule:
         if not callable(getattr(self.decode, "decode", self.decode)):
             raise UserError(
                 f"decode is {shown(self.decode)}; it must be a function, decode(list of token "
-                "ids), or an object with such a method"
+                "ids), or an object with such a method",
+                parameter="decode",
             )
         start = None if self.start is None else as_count("start", self.start)
         texts = None if self.prompt_texts is None else _as_prompt_texts(self.prompt_texts)
@@ -160,10 +161,14 @@ class TextRule:
         if batched and (threads > 1 or timeout is not None):
             raise UserError(
                 f"batched is True, threads is {threads} and timeout is {timeout}; threads and "
-                "timeout are for functions of one text, so pass batched=False"
+                "timeout are for functions of one text, so pass batched=False",
+                parameter="batched",
             )
         if not isinstance(self.on_error, str) or self.on_error not in ("raise", "reject"):
-            raise UserError(f"on_error is {shown(self.on_error)}; it must be 'raise' or 'reject'")
+            raise UserError(
+                f"on_error is {shown(self.on_error)}; it must be 'raise' or 'reject'",
+                parameter="on_error",
+            )
         set_fields(
             self,
             start=start,
@@ -219,7 +224,9 @@ class TextRule:
         texts = [as_text("a text", text) for text in as_list("texts", texts, "texts")]
         given = [-1] * len(texts) if rows is None else as_list("rows", rows, "rows")
         if len(given) != len(texts):
-            raise UserError(f"{len(texts)} texts have {len(given)} rows; each needs one")
+            raise UserError(
+                f"{len(texts)} texts have {len(given)} rows; each needs one", parameter="texts"
+            )
         numbers = [as_count("a row of rows", row, at_least=-1) for row in given]
         return self._values(
             [Reading(t, True, self._prompt(r, ())) for t, r in zip(texts, numbers, strict=True)]
@@ -256,7 +263,8 @@ class TextRule:
         if number >= len(self._first):
             raise UserError(
                 f"there are {len(self._first)} prompt_texts, and the question is about row "
-                f"{number} of the batch; every row needs one"
+                f"{number} of the batch; every row needs one",
+                parameter="prompt_texts",
             )
         return self._first[number]
 
@@ -274,12 +282,14 @@ class TextRule:
         except Exception as error:
             raise UserError(
                 f"decode failed with {_told(error)} on the tokens {shown(tokens)}; it must "
-                "answer their text"
+                "answer their text",
+                parameter="decode",
             ) from error
         if not isinstance(text, str):
             raise UserError(
                 f"decode answered {shown(text)} to the tokens {shown(tokens)}; it must answer "
-                "a string"
+                "a string",
+                parameter="decode",
             )
         return text
 
@@ -344,7 +354,8 @@ class TextRule:
         if self.on_error == "raise":
             raise UserError(
                 f"function failed with {_told(error)} on the text {_tail(reading.text)}; mend it, "
-                "or pass on_error='reject' to count such texts as refused"
+                "or pass on_error='reject' to count such texts as refused",
+                parameter="function",
             ) from error
         self._errors.append(RuleError(reading.text, _told(error)))
         return 0.0
@@ -360,12 +371,14 @@ class TextRule:
         if not isinstance(answers, Sequence) or isinstance(answers, str):
             raise UserError(
                 f"function answered {shown(answers)} to {len(texts)} texts; with batched=True it "
-                "must answer a list"
+                "must answer a list",
+                parameter="function",
             )
         if len(answers) != len(texts):
             raise UserError(
                 f"function answered {len(answers)} values to {len(texts)} texts; with "
-                "batched=True it must answer one for each"
+                "batched=True it must answer one for each",
+                parameter="function",
             )
         return {r: _as_value(answer, r) for r, answer in zip(readings, answers, strict=True)}
 
@@ -457,7 +470,8 @@ class TextRule:
             raise UserError(
                 f"function gave {reason} and {len(self._hanging)} such calls still run, the "
                 f"latest on the text {_tail(reading.text)}; they cannot be stopped, so give it a "
-                "longer timeout, or one of its own"
+                "longer timeout, or one of its own",
+                parameter="function",
             )
         return 0.0
 
@@ -532,7 +546,8 @@ def _check_parameters(function: Callable[..., Any]) -> frozenset[str]:
     except TypeError:
         raise UserError(
             f"function has the parameters {signature}; it must take one text, function(text), and "
-            "besides at most `finished` and `prompt` are given to it"
+            "besides at most `finished` and `prompt` are given to it",
+            parameter="function",
         ) from None
     return told
 
@@ -555,7 +570,8 @@ def _as_value(answer: Any, reading: Reading) -> float:
     if not isinstance(number, Real) or not 0 <= float(number) <= 1:
         raise UserError(
             f"function answered {shown(answer)} to the text {_tail(reading.text)}; it must answer "
-            "True, False or a probability"
+            "True, False or a probability",
+            parameter="answer",
         )
     return float(number)
 

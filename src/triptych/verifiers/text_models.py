@@ -29,7 +29,9 @@ Prompt = str | Sequence[Message]
 
 def as_texts(texts: Any) -> list[Any]:
     if isinstance(texts, str):
-        raise UserError(f"texts is the string {shown(texts)}; pass a list of texts")
+        raise UserError(
+            f"texts is the string {shown(texts)}; pass a list of texts", parameter="texts"
+        )
     return as_list("texts", texts, "texts")
 
 
@@ -41,7 +43,10 @@ def as_prompts(prompt: Any, number: int) -> list[Prompt]:
     if given and all(isinstance(message, Mapping) for message in given):
         return [_checked_prompt(given)] * number
     if len(given) != number:
-        raise UserError(f"prompt has {len(given)} prompts for {number} texts; each needs one")
+        raise UserError(
+            f"prompt has {len(given)} prompts for {number} texts; each needs one",
+            parameter="prompt",
+        )
     return [_checked_prompt(one) for one in given]
 
 
@@ -52,7 +57,8 @@ def _checked_prompt(prompt: Any) -> Prompt:
         if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
             raise UserError(
                 f"a prompt has the message {shown(message)}; a message is a dictionary with "
-                "'role' and 'content'"
+                "'role' and 'content'",
+                parameter="prompt",
             )
     return prompt
 
@@ -106,13 +112,15 @@ def as_label(label: int | str | None, config: Any) -> int:
             return 1
         raise UserError(
             f"this classifier has {number} labels, {', '.join(names.values())}; say with label= "
-            "which one means good"
+            "which one means good",
+            parameter="label",
         )
     if isinstance(label, str):
         found = [key for key, name in names.items() if name == label]
         if not found:
             raise UserError(
-                f"label is {label!r}; this classifier has {', '.join(map(repr, names.values()))}"
+                f"label is {label!r}; this classifier has {', '.join(map(repr, names.values()))}",
+                parameter="label",
             )
         return found[0]
     return as_count("label", label, at_most=number - 1)
@@ -156,7 +164,9 @@ def loaded(
     """
     place = as_place("where", where, "a folder or a name on the hub")
     if not isinstance(dtype, str) or dtype not in _DTYPES:
-        raise UserError(f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}")
+        raise UserError(
+            f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}", parameter="dtype"
+        )
     if importlib.util.find_spec("transformers") is None:
         raise ModuleNotFoundError(
             "pretrained models need transformers, which is not installed: pip install transformers",

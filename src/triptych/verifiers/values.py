@@ -65,7 +65,8 @@ def rollout_values(
     if not hasattr(decoder, "next_log_probs"):
         raise UserError(
             f"decoder is a {type(decoder).__name__}; it must be a batch of growing prefixes: "
-            "RecomputingDecoder(model, batch) makes one of any model"
+            "RecomputingDecoder(model, batch) makes one of any model",
+            parameter="decoder",
         )
     check_can("outcome", outcome, "log_value")
     if transform is not None:
@@ -76,9 +77,12 @@ def rollout_values(
     rng = as_rng(rng, start.device)
     batch = len(start)
     if batch == 0:
-        raise UserError("the decoder has no rows; it must have at least one")
+        raise UserError("the decoder has no rows; it must have at least one", parameter="decoder")
     if length < int(start.max()):
-        raise UserError(f"length is {length}, and a row has {int(start.max())} tokens already")
+        raise UserError(
+            f"length is {length}, and a row has {int(start.max())} tokens already",
+            parameter="length",
+        )
     total = torch.zeros(batch, dtype=torch.float64, device=start.device)
     for first in range(0, batch * rollouts, _AT_ONCE):
         last = min(first + _AT_ONCE, batch * rollouts)
@@ -127,7 +131,8 @@ def _outcomes(decoder: Decoder, outcome: Value) -> Float[Tensor, " batch"]:
         row = int(bad.nonzero()[0])
         raise UserError(
             f"{type(outcome).__name__} says inf of {tokens[row, : lengths[row]].tolist()}; an "
-            "outcome is a finite number, at least 0"
+            "outcome is a finite number, at least 0",
+            parameter="outcome",
         )
     return values
 
@@ -145,14 +150,17 @@ class TokenValue:
 
     def __post_init__(self) -> None:
         if not isinstance(self.probe, Probe):
-            raise UserError(f"probe is a {type(self.probe).__name__}; it must be a Probe")
+            raise UserError(
+                f"probe is a {type(self.probe).__name__}; it must be a Probe", parameter="probe"
+            )
         vocab, length = as_size("vocab_size", self.vocab_size), as_size("length", self.length)
         set_fields(self, vocab_size=vocab, length=length)
         wanted = length * (vocab + 1)
         if self.probe.width != wanted:
             raise UserError(
                 f"the probe reads {self.probe.width} features; {self.length} positions of "
-                f"{self.vocab_size} tokens and none have {wanted}"
+                f"{self.vocab_size} tokens and none have {wanted}",
+                parameter="probe",
             )
 
     def __repr__(self) -> str:
@@ -211,7 +219,8 @@ def one_hot_positions(
     if len(prefixes) * length * (vocab_size + 1) > MAX_FEATURES:
         raise UserError(
             f"the encoding of {len(prefixes)} prefixes would have {length} x {vocab_size + 1} "
-            f"features each; at most {MAX_FEATURES} are made at once"
+            f"features each; at most {MAX_FEATURES} are made at once",
+            parameter="prefixes",
         )
     if prefixes.shape[1] > length:
         raise UserError(f"the prefix has {prefixes.shape[1]} tokens; these values know {length}")

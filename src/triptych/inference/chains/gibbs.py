@@ -118,7 +118,8 @@ def step(
     if draw == "in turn" and masks.adaptive:
         raise UserError(
             "these blocks look at the sequence, and a position drawn in turn would miss the factor "
-            "p(K | x) of the states not drawn yet; use draw='jointly'"
+            "p(K | x) of the states not drawn yet; use draw='jointly'",
+            parameter="draw",
         )
     if draw == "jointly" and order != "left to right":
         raise UserError("draw='jointly' has no order of positions; leave order='left to right'")
@@ -297,7 +298,9 @@ def run(
     if counted is not None:
         check_can("counted", counted, "queries", "calls")
     if record is not None and not isinstance(record, Mapping):
-        raise UserError(f"record is {record!r}; it must be a dict of names and statistics")
+        raise UserError(
+            f"record is {record!r}; it must be a dict of names and statistics", parameter="record"
+        )
     statistics = dict(record or {})
     for name, statistic in statistics.items():
         check_callable(f"record[{name!r}]", statistic, "statistic(tokens)")
@@ -322,7 +325,8 @@ def run(
         if not isinstance(moved, Tensor) or moved.shape != chains.shape:
             raise UserError(
                 f"the step answered {described(moved)}; it must give back the chains, of shape "
-                f"{tuple(chains.shape)}"
+                f"{tuple(chains.shape)}",
+                parameter="step",
             )
         chains, done = moved, done + 1
         if done % every == 0:
@@ -345,7 +349,8 @@ def _value_of(name: str, value: object, before: list[Tensor]) -> Tensor:
     if before and value.shape != before[0].shape:
         raise UserError(
             f"record[{name!r}] has shape {tuple(value.shape)} and had {tuple(before[0].shape)}; "
-            "it must be the same at every step"
+            "it must be the same at every step",
+            parameter="before",
         )
     return value
 

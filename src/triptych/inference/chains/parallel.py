@@ -132,7 +132,9 @@ def blank(
     chains, length = as_size("chains", chains), as_size("length", length)
     if chains * length > MAX_TOKENS:
         raise UserError(
-            f"chains is {chains} and length is {length}; their product must be at most {MAX_TOKENS}"
+            f"chains is {chains} and length is {length}; their product must be at most "
+            f"{MAX_TOKENS}",
+            parameter="chains",
         )
     device = as_device(device)
     tokens = torch.zeros((chains, length), dtype=torch.long, device=device)
@@ -147,7 +149,10 @@ def even_schedule(hidden: Count, rounds: Count) -> list[int]:
     hidden = as_count("hidden", hidden, at_most=MAX_POSITIONS)
     rounds = as_count("rounds", rounds, at_least=1)
     if rounds > hidden:
-        raise UserError(f"{rounds} rounds for {hidden} positions: a round would reveal nothing")
+        raise UserError(
+            f"{rounds} rounds for {hidden} positions: a round would reveal nothing",
+            parameter="rounds",
+        )
     return [(hidden * (r + 1)) // rounds - (hidden * r) // rounds for r in range(rounds)]
 
 
@@ -215,7 +220,8 @@ def most_confident(
     if hidden.shape != confidence.shape:
         raise UserError(
             f"confidence has shape {tuple(confidence.shape)} and hidden {tuple(hidden.shape)}; "
-            "they must be equal"
+            "they must be equal",
+            parameter="confidence",
         )
     count = min(as_count("count", count), hidden.shape[1])
     level = (confidence / SAME).round().masked_fill(~hidden, -torch.inf)
@@ -242,7 +248,8 @@ def _as_schedule(hidden: Bool[Tensor, "chains length"], schedule: Sequence[Count
     if wrong:
         raise UserError(
             f"the schedule reveals {sum(counts)} positions and row {wrong[0]} hides "
-            f"{int(hidden[wrong[0]].sum())}; even_schedule(hidden, rounds) makes one that fits"
+            f"{int(hidden[wrong[0]].sum())}; even_schedule(hidden, rounds) makes one that fits",
+            parameter="schedule",
         )
     return counts
 

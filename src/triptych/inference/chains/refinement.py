@@ -288,7 +288,8 @@ def best_hypotheses(
     if len(found) % each:
         raise UserError(
             f"each is {each} and there are {len(found)} rows; every sentence must have {each} "
-            "hypotheses"
+            "hypotheses",
+            parameter="each",
         )
     grouped = found.reshape(-1, each)
     best = (grouped >= grouped.amax(-1, keepdim=True) - SAME).long().argmax(-1)
@@ -328,7 +329,8 @@ class MaskedRefiner:
         if (lengths != width).any():
             raise UserError(
                 f"lengths are {lengths.tolist()[:8]} and rows have {width} tokens; the rows of a "
-                "masked oracle are full"
+                "masked oracle are full",
+                parameter="lengths",
             )
         masked = torch.zeros_like(rows, dtype=torch.bool)
         if self.mask_token is not None:
@@ -352,13 +354,20 @@ class MaskedRefiner:
 def _as_lengths(lengths: Numbers) -> Int[Tensor, " batch"]:
     lengths = as_integers("lengths", lengths, dimensions=1)
     if len(lengths) == 0:
-        raise UserError("lengths is empty; there must be one for every row, and at least one row")
+        raise UserError(
+            "lengths is empty; there must be one for every row, and at least one row",
+            parameter="lengths",
+        )
     if int(lengths.min()) < 1:
-        raise UserError(f"lengths holds {int(lengths.min())}; every row has at least one token")
+        raise UserError(
+            f"lengths holds {int(lengths.min())}; every row has at least one token",
+            parameter="lengths",
+        )
     if int(lengths.max()) * len(lengths) > MAX_TOKENS:
         raise UserError(
             f"lengths holds {int(lengths.max())} and there are {len(lengths)} rows; at most "
-            f"{MAX_TOKENS} tokens are held together"
+            f"{MAX_TOKENS} tokens are held together",
+            parameter="lengths",
         )
     return lengths
 
@@ -368,18 +377,23 @@ def _as_hypotheses(
 ) -> Int[Tensor, "batch length"]:
     rows = as_integers(name, tokens, dimensions=2, device=lengths.device)
     if len(rows) != len(lengths):
-        raise UserError(f"{name} has {len(rows)} rows and lengths has {len(lengths)} numbers")
+        raise UserError(
+            f"{name} has {len(rows)} rows and lengths has {len(lengths)} numbers", parameter=name
+        )
     _check_width(name, rows, lengths)
     read = rows.masked_fill(~_inside(lengths, rows.shape[1]), 0)
     if int(read.min()) < 0:
-        raise UserError(f"{name} holds {int(read.min())}; tokens are numbers from 0")
+        raise UserError(
+            f"{name} holds {int(read.min())}; tokens are numbers from 0", parameter=name
+        )
     return rows
 
 
 def _check_width(name: str, rows: Tensor, lengths: Int[Tensor, " batch"]) -> None:
     if rows.shape[1] < int(lengths.max()):
         raise UserError(
-            f"lengths holds {int(lengths.max())} and {name} has only {rows.shape[1]} positions"
+            f"lengths holds {int(lengths.max())} and {name} has only {rows.shape[1]} positions",
+            parameter="lengths",
         )
 
 
@@ -387,7 +401,10 @@ def _as_mask_token(mask_token: Count | None, stutter: Stutter) -> int:
     if mask_token is not None:
         return as_size("mask_token", mask_token, at_least=0)
     if stutter == "mask":
-        raise UserError("stutter is 'mask' and mask_token is None; say which token the mask is")
+        raise UserError(
+            "stutter is 'mask' and mask_token is None; say which token the mask is",
+            parameter="stutter",
+        )
     return 0
 
 
@@ -396,7 +413,9 @@ def _as_door(rng: RngLike | None, sample: bool, stutter: Stutter, device: torch.
         return as_rng(rng, device)
     if sample or stutter == "random":
         why = "sample is True" if sample else "stutter is 'random'"
-        raise UserError(f"{why} and rng is None; pass an rng, or a seed such as rng=0")
+        raise UserError(
+            f"{why} and rng is None; pass an rng, or a seed such as rng=0", parameter="rng"
+        )
     return as_rng(0, device)  # nothing is drawn from it
 
 
@@ -411,7 +430,8 @@ def _written_laws(
     if not isinstance(laws, Tensor) or laws.ndim != 3 or laws.shape[-1] == 0:
         raise UserError(
             f"the refiner ({name}) answered {described(laws)}; it must answer log-probabilities of "
-            f"shape [{len(hypotheses)}, {hypotheses.shape[1]}, vocab]"
+            f"shape [{len(hypotheses)}, {hypotheses.shape[1]}, vocab]",
+            parameter="refiner",
         )
     check_answer(laws, (*hypotheses.shape, laws.shape[-1]), hypotheses.device, name)
     asked = laws[written]
@@ -419,7 +439,10 @@ def _written_laws(
         where = torch.nonzero(written)
         check_sums(asked, name, lambda k: "at row {}, position {}".format(*where[k].tolist()))
     elif bool(asked.isnan().any()):  # the sums of a large network cost more than they tell
-        raise UserError(f"the refiner ({name}) answered nan; it must answer log-probabilities")
+        raise UserError(
+            f"the refiner ({name}) answered nan; it must answer log-probabilities",
+            parameter="refiner",
+        )
     return asked
 
 
@@ -445,7 +468,10 @@ def _random_tokens(
 ) -> Int[Tensor, "batch length"]:
     """A token uniform on lowest..vocab-1 at each chosen position, 0 elsewhere."""
     if lowest >= vocab:
-        raise UserError(f"lowest is {lowest}; it must be below the vocabulary's size, {vocab}")
+        raise UserError(
+            f"lowest is {lowest}; it must be below the vocabulary's size, {vocab}",
+            parameter="lowest",
+        )
     law = torch.zeros(vocab - lowest, dtype=torch.float64, device=chosen.device).log_softmax(-1)
     one = torch.zeros(int(chosen.sum()), dtype=torch.long, device=chosen.device)
     drawn = lowest + _draw(law[None], chosen, rng, one)

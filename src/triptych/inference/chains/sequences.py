@@ -34,19 +34,22 @@ def as_chains(
     if chains.numel() == 0:
         raise UserError(
             f"there are no chains: tokens have shape {tuple(chains.shape)}, and need rows and "
-            "positions"
+            "positions",
+            parameter="tokens",
         )
     if masks is None:
         return chains
     if masks.length != chains.shape[1]:
         raise UserError(
             f"the blocks are of {masks.length} positions and the sequences have {chains.shape[1]} "
-            "tokens"
+            "tokens",
+            parameter="tokens",
         )
     if masks.device.type != chains.device.type:
         raise UserError(
             f"the blocks are on {masks.device} and the tokens on {chains.device}; "
-            f"use masks.to({str(chains.device)!r})"
+            f"use masks.to({str(chains.device)!r})",
+            parameter="masks",
         )
     return chains
 
@@ -55,14 +58,18 @@ def check_oracle(oracle: Masked) -> None:
     if not isinstance(oracle, Masked):
         raise UserError(
             f"oracle: {type(oracle).__name__} has no masked_log_probs and vocab_size; these "
-            "samplers ask for the law of hidden positions given the shown ones"
+            "samplers ask for the law of hidden positions given the shown ones",
+            parameter="oracle",
         )
 
 
 def check_masks(masks: MaskLaw) -> None:
     if not isinstance(masks, MaskLaw):
         name = type(masks).__name__
-        raise UserError(f"masks is a {name}; it must be a MaskLaw, as MaskLaw.of_size(length, k)")
+        raise UserError(
+            f"masks is a {name}; it must be a MaskLaw, as MaskLaw.of_size(length, k)",
+            parameter="masks",
+        )
 
 
 def masked_answer(
@@ -98,7 +105,8 @@ def positions_of(hidden: Hidden) -> Int[Tensor, "rows k"]:
     sizes = hidden.sum(-1)
     if len(hidden) and not (sizes == sizes[0]).all():
         raise UserError(
-            "the rows of hidden hide different numbers of positions; ask for each size apart"
+            "the rows of hidden hide different numbers of positions; ask for each size apart",
+            parameter="hidden",
         )
     return torch.nonzero(hidden)[:, 1].reshape(len(hidden), int(sizes[0]) if len(hidden) else 0)
 
@@ -108,7 +116,10 @@ def uniform_on(allowed: Hidden) -> Float[Tensor, "rows length"]:
     allowed = _as_rows("allowed", allowed, "True where a position may be drawn")
     none = torch.nonzero(~allowed.any(-1))[:, 0].tolist()
     if none:
-        raise UserError(f"allowed is False in all of row {none[0]}, so that nothing can be drawn")
+        raise UserError(
+            f"allowed is False in all of row {none[0]}, so that nothing can be drawn",
+            parameter="allowed",
+        )
     weight = torch.zeros(allowed.shape, dtype=torch.float64, device=allowed.device)
     return weight.masked_fill(~allowed, -torch.inf).log_softmax(-1)
 
@@ -116,7 +127,10 @@ def uniform_on(allowed: Hidden) -> Float[Tensor, "rows length"]:
 def _as_rows(name: str, values: Hidden, meaning: str) -> Bool[Tensor, "rows length"]:
     mask = as_bool_mask(name, values, meaning=meaning)
     if mask.ndim != 2:
-        raise UserError(f"{name} has shape {tuple(mask.shape)}; it must be of shape [rows, length]")
+        raise UserError(
+            f"{name} has shape {tuple(mask.shape)}; it must be of shape [rows, length]",
+            parameter=name,
+        )
     return mask
 
 
@@ -129,7 +143,10 @@ def chain(
     """A promise about one chain, whose states are tuples."""
     check_callable("step", step, "step(tokens, rng)")
     if not isinstance(target, Mapping):
-        raise UserError(f"target is a {type(target).__name__}; it must be a dict of probabilities")
+        raise UserError(
+            f"target is a {type(target).__name__}; it must be a dict of probabilities",
+            parameter="target",
+        )
     for state, probability in target.items():
         as_number(f"target[{state!r}]", probability, at_least=0)
 

@@ -103,7 +103,8 @@ def split(probs: Numbers) -> tuple[Int[Tensor, "*batch"], Float[Tensor, "*batch"
     if ((probs < 0) | (probs > 1)).any():
         raise UserError(
             f"probs holds {probs.min().item():g} to {probs.max().item():g}; they must be "
-            "probabilities, between 0 and 1"
+            "probabilities, between 0 and 1",
+            parameter="probs",
         )
     whole = (probs * (_LEVELS / (1 - REDONE))).floor().clamp(max=_LEVELS)
     rest = (probs - (1 - REDONE) * whole / _LEVELS) / REDONE
@@ -163,7 +164,8 @@ class SpinGibbs:
         if coupling.diagonal().any() or not torch.equal(coupling, coupling.T):
             raise UserError(
                 "coupling must be symmetric with a zero diagonal: conditionals of any other matrix "
-                "belong to no common law"
+                "belong to no common law",
+                parameter="coupling",
             )
         pull = field.abs() + coupling.abs().sum(-1)
         if not (pull <= MAX_PULL).all():
@@ -214,7 +216,10 @@ class SpinGibbs:
         check_goes_on(rng)
         at = as_positions("block", block, self.sites)
         if self.coupling[at][:, at].any():
-            raise UserError(f"block {at} has couplings inside; `classes` are blocks without any")
+            raise UserError(
+                f"block {at} has couplings inside; `classes` are blocks without any",
+                parameter="block",
+            )
         return self._step(self._as_spins(tokens), at, rng).to(_dtype(tokens))
 
     def _step(
@@ -266,7 +271,8 @@ class SpinGibbs:
         if rng.device.type != self.device.type:
             raise UserError(
                 f"this rng draws on {rng.device} and the spins are on {self.device}; "
-                f"make TorchRng(seed, device={str(self.device)!r})"
+                f"make TorchRng(seed, device={str(self.device)!r})",
+                parameter="rng",
             )
         count = len(self.classes)
         order = [number % count for number in range(steps)]

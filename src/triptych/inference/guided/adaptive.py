@@ -367,12 +367,13 @@ def proposals(
         as_number(f"probs[{t}]", q, at_least=0) for t, q in enumerate(as_list("probs", probs, "p"))
     ]
     if not math.isclose(sum(p), 1.0, abs_tol=1e-6):
-        raise UserError(f"probs sum to {sum(p):g}; they must sum to 1")
+        raise UserError(f"probs sum to {sum(p):g}; they must sum to 1", parameter="probs")
     says = as_list("accepted", accepted, "True or False")
     if len(says) != len(p) or not all(isinstance(said, bool) for said in says):
         raise UserError(
             f"accepted is {shown(accepted)}; it must be True or False for each of the {len(p)} "
-            "probs"
+            "probs",
+            parameter="accepted",
         )
     most = as_limit("tries", TRIES if tries is None else tries, at_least=1)
     draws = as_limit("estimates", estimates, at_least=1)

@@ -112,13 +112,15 @@ class Option:
         if not isinstance(self.type, type) or self.type not in (int, float, bool, str):
             raise UserError(
                 f"the type of option {self.name} is {shown(self.type)}; it must be int, float, "
-                "bool or str"
+                "bool or str",
+                parameter="type",
             )
         fits = isinstance(self.choices, tuple) and all(isinstance(c, str) for c in self.choices)
         if not fits or (self.choices and self.type is not str):
             raise UserError(
                 f"the choices of option {self.name} are {shown(self.choices)}; they must be a "
-                "tuple of words, for an option of type str"
+                "tuple of words, for an option of type str",
+                parameter="choices",
             )
         as_flag("none", self.none)
         for bound in ("at_least", "at_most"):
@@ -128,7 +130,8 @@ class Option:
         if not right or (self.choices and self.default not in self.choices):
             raise UserError(
                 f"the default of option {self.name} is {shown(self.default)}; it must be "
-                f"{self.wanted}"
+                f"{self.wanted}",
+                parameter="default",
             )
 
     @property
@@ -157,7 +160,7 @@ class Option:
                 return self.type(given)
             except ValueError:
                 pass
-        raise UserError(f"{self.name} is {text!r}; it must be {self.wanted}")
+        raise UserError(f"{self.name} is {text!r}; it must be {self.wanted}", parameter="name")
 
     def clean(self, value: Any) -> Setting:
         """The value as a plain number, word or flag, within the bounds."""
@@ -273,7 +276,10 @@ class Algorithm(Generic[InfoT]):
     def of(cls: type[AlgorithmT], given: Mapping[str, Any]) -> AlgorithmT:
         """The algorithm with these options; a name that is not there is refused."""
         if not isinstance(given, Mapping):
-            raise UserError(f"given is {shown(given)}; it must be a dict from options to values")
+            raise UserError(
+                f"given is {shown(given)}; it must be a dict from options to values",
+                parameter="given",
+            )
         cls._check_names(given)
         return cls(**given)
 
@@ -299,7 +305,8 @@ class Algorithm(Generic[InfoT]):
                 takes = ", ".join(each.flag for each in cls.options())
                 raise UserError(
                     f"{cls.name} has no --{str(name).replace('_', '-')}; it takes "
-                    f"{takes or 'no option of its own'} (given: {', '.join(map(str, names))})"
+                    f"{takes or 'no option of its own'} (given: {', '.join(map(str, names))})",
+                    parameter="names",
                 )
 
 
@@ -345,7 +352,9 @@ def algorithm_of(module: ModuleType) -> type[AnyAlgorithm] | None:
     ]
     if len(found) > 1:
         names = " and ".join(each.__name__ for each in found)
-        raise UserError(f"{module.__name__} has the algorithms {names}; a file has one")
+        raise UserError(
+            f"{module.__name__} has the algorithms {names}; a file has one", parameter="module"
+        )
     return found[0] if found else None
 
 

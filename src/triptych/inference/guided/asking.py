@@ -68,7 +68,10 @@ class ByDecoder:
 
     def log_values(self, asked: Question) -> Float[Tensor, " rows"]:
         if asked.decoder is None or asked.at is None:
-            raise UserError(f"{type(self.value).__name__} reads a decoder; this question has none")
+            raise UserError(
+                f"{type(self.value).__name__} reads a decoder; this question has none",
+                parameter="value",
+            )
         return self.value.decoder_log_value(asked.decoder, asked.at)
 
 
@@ -82,7 +85,8 @@ def as_verifier(verifier: Any) -> Verifier | None:
         return ByDecoder(verifier)
     raise UserError(
         "a verifier has log_values(asked), or log_value(prefix) for rows of one length; "
-        f"{type(verifier).__name__} has neither"
+        f"{type(verifier).__name__} has neither",
+        parameter="verifier",
     )
 
 

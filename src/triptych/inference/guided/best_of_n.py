@@ -141,7 +141,9 @@ def kept_probs(probs: Numbers, values: Numbers, n: Count) -> Float[Tensor, "rows
     alike = f"{tuple(probs.shape)}, that of probs"
     values = as_floats("values", values, shape=probs.shape, meaning=alike, finite=False)
     if (probs < 0).any():
-        raise UserError(f"probs holds {probs.min().item()}; it must not be negative")
+        raise UserError(
+            f"probs holds {probs.min().item()}; it must not be negative", parameter="probs"
+        )
     ranked, order = values.sort(-1)
     below = torch.nn.functional.pad(probs.gather(-1, order).cumsum(-1), (1, 0))
     below = below / torch.where(below[:, -1:] > 0, below[:, -1:], 1.0)

@@ -104,7 +104,9 @@ class Generation:
         self.end_token = as_end_token(end_token, decoder.vocab_size)
         self.start = decoder.lengths
         if len(self.start) == 0:
-            raise UserError("the decoder has no rows; it must have at least one")
+            raise UserError(
+                "the decoder has no rows; it must have at least one", parameter="decoder"
+            )
         self.limits = as_lengths(length, self.start)
         self.owner = torch.arange(len(self.start), device=self.start.device)
         self.costs = Costs.empty(len(self.start), self.start.device)

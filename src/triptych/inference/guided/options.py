@@ -53,14 +53,16 @@ def as_lengths(length: Lengths, start: Int[Tensor, " batch"]) -> Int[Tensor, " b
         if limits.shape != start.shape:
             raise UserError(
                 f"length has {counted(len(limits), 'number')} for {counted(len(start), 'row')}; "
-                "each row has one"
+                "each row has one",
+                parameter="length",
             )
     else:
         limits = torch.full_like(start, as_size("length", length, at_least=0))
     if (short := limits < start).any():
         row = int(short.nonzero()[0])
         raise UserError(
-            f"length is {int(limits[row])}, and a prompt has {int(start[row])} tokens already"
+            f"length is {int(limits[row])}, and a prompt has {int(start[row])} tokens already",
+            parameter="length",
         )
     return limits
 
@@ -71,7 +73,8 @@ def as_copies(n: Count, rows: int = 1) -> int:
     if copies * rows > MAX_COPIES:
         raise UserError(
             f"n is {copies}, so that {rows} rows would have {copies * rows} candidates; at most "
-            f"{MAX_COPIES} are grown together"
+            f"{MAX_COPIES} are grown together",
+            parameter="n",
         )
     return copies
 
@@ -94,7 +97,8 @@ def check_choice(name: str, value: str, known: Sequence[str]) -> None:
     """`value` is one of the known words."""
     if not isinstance(value, str) or value not in known:
         raise UserError(
-            f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, known))}"
+            f"{name} is {shown(value)}; it must be one of {', '.join(map(repr, known))}",
+            parameter=name,
         )
 
 
@@ -117,7 +121,8 @@ def check_full_length(verifier: object) -> None:
     if isinstance(verifier, Ends):
         raise UserError(
             f"verifier is a {type(verifier).__name__} that ends texts early, and this law is of "
-            "strings of full length; exact_law of a program that calls `sample` has the law"
+            "strings of full length; exact_law of a program that calls `sample` has the law",
+            parameter="verifier",
         )
 
 
@@ -126,19 +131,27 @@ def check_parts(decoder: Decoder, budget: Budget | None) -> None:
     if not hasattr(decoder, "next_log_probs"):
         raise UserError(
             f"decoder is a {type(decoder).__name__}; it must be a batch of growing prefixes: "
-            "RecomputingDecoder(model, batch) makes one of any model"
+            "RecomputingDecoder(model, batch) makes one of any model",
+            parameter="decoder",
         )
     check_can("decoder", decoder, "append", "rollback", "fork")
     if isinstance(decoder, UsedOnce) and decoder.used:
         raise UserError(
             "this decoder was used by an earlier generation; make a new one with the prompts, or "
-            "fork it before: decoder.fork(rows)"
+            "fork it before: decoder.fork(rows)",
+            parameter="decoder",
         )
     if budget is not None and not isinstance(budget, Budget):
-        raise UserError(f"budget is {shown(budget)}; it must be a Budget(tokens=...), or None")
+        raise UserError(
+            f"budget is {shown(budget)}; it must be a Budget(tokens=...), or None",
+            parameter="budget",
+        )
 
 
 def check_table(lm: Table) -> None:
     """Laws in closed form sum over a table."""
     if not isinstance(lm, Table):
-        raise UserError(f"lm is a {type(lm).__name__}; it must be a Table: Table.of(lm) makes one")
+        raise UserError(
+            f"lm is a {type(lm).__name__}; it must be a Table: Table.of(lm) makes one",
+            parameter="lm",
+        )

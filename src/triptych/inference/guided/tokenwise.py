@@ -140,7 +140,8 @@ def law(
             where = all_sequences(lm.vocab_size, t - 1, lm.device)[stuck.nonzero()[0, 0]].tolist()
             raise UserError(
                 f"the prefix {where} is reached and every token after it is refused, so the "
-                "sampler never stops; a process verifier would have refused the prefix"
+                "sampler never stops; a process verifier would have refused the prefix",
+                parameter="verifier",
             )
         total = (total[:, None] + step).reshape(-1)
     return Table(lm.vocab_size, lm.length, total)

@@ -212,7 +212,8 @@ def _as_laws(log_probs: Numbers) -> Float[Tensor, "*rows vocab"]:
         log_probs = as_floats("log_probs", log_probs, finite=False)
     if log_probs.ndim == 0 or log_probs.shape[-1] == 0:
         raise UserError(
-            f"log_probs has shape {tuple(log_probs.shape)}; it needs one column for every token"
+            f"log_probs has shape {tuple(log_probs.shape)}; it needs one column for every token",
+            parameter="log_probs",
         )
     shape, device = tuple(log_probs.shape), log_probs.device
     check_laws(log_probs, shape, device, "log_probs", lambda row: f"in row {row}")

@@ -136,7 +136,8 @@ class Vgb(Algorithm[Info]):
         if self.returns == "uniform" and self.steps * run.batch > MAX_ALLOWED:
             raise UserError(
                 f"steps is {self.steps} and there are {run.batch} rows; returns='uniform' draws "
-                f"from a table of their product, which must be at most {MAX_ALLOWED}"
+                f"from a table of their product, which must be at most {MAX_ALLOWED}",
+                parameter="steps",
             )
         walk = _Walk(run, self)
         taken = torch.zeros_like(run.start)  # steps of this attempt
@@ -348,7 +349,9 @@ def move_log_weights(
     t = prefix.shape[1]
     if len(prefix) != 1 or t > length:
         raise UserError(
-            f"prefix has shape {tuple(prefix.shape)}; it must be one row of at most {length} tokens"
+            f"prefix has shape {tuple(prefix.shape)}; it must be one row of at most "
+            f"{length} tokens",
+            parameter="prefix",
         )
     parent = values_of(value, prefix)
     if t == 0:
@@ -378,7 +381,8 @@ def step(
     if isinstance(rng, Integral):
         raise UserError(
             f"rng is {rng}; one step needs an rng that goes on, such as TorchRng({rng}): a seed "
-            "would make the same draw at every step"
+            "would make the same draw at every step",
+            parameter="rng",
         )
     check_can("rng", rng, "categorical")
     weights = move_log_weights(prefix, lm, value, length)
@@ -386,7 +390,8 @@ def step(
     total = weights.logsumexp(0)
     if torch.isneginf(total):
         raise UserError(
-            f"the walk cannot leave {prefix[0].tolist()}: nothing there has a positive value"
+            f"the walk cannot leave {prefix[0].tolist()}: nothing there has a positive value",
+            parameter="prefix",
         )
     moves = weights - total
     if lazy:

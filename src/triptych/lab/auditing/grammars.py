@@ -40,10 +40,13 @@ def read_schema(file: Path) -> Any:
         return json.loads(file.read_bytes())
     except OSError as error:
         raise UserError(
-            f"the schema in {str(file)!r} cannot be read ({error.strerror or error})"
+            f"the schema in {str(file)!r} cannot be read ({error.strerror or error})",
+            parameter="file",
         ) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"the schema {str(file)!r} is not JSON: {error}") from error
+        raise UserError(
+            f"the schema {str(file)!r} is not JSON: {error}", parameter="file"
+        ) from error
 
 
 def audited(schema: Any, engine: Engine, *, tries: int, seed: int) -> dict[str, Any]:

@@ -63,29 +63,34 @@ def _examples(module: ModuleType, label: str) -> list[Example]:
     """The examples of a module that must have some."""
     found = module_examples(module, label)
     if not found:
-        raise UserError(f"{module.__name__} has no function examples() with an example")
+        raise UserError(
+            f"{module.__name__} has no function examples() with an example", parameter="module"
+        )
     return found
 
 
 def file_examples(path: Path) -> list[Example]:
     """The examples of a Python file outside the package, and the claims of its studies."""
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        raise UserError(f"there is no file {path}", parameter="path")
     name = f"triptych_user_file_{path.stem}"  # never the name of an installed module
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file")
+        raise UserError(f"{path} is not a Python file", parameter="path")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look their module up by name
     try:
         spec.loader.exec_module(module)
         found = [*module_examples(module, path.stem), *_claims(module, path.stem)]
     except Exception as error:
-        raise UserError(f"{path} cannot be used: {type(error).__name__}: {error}") from error
+        raise UserError(
+            f"{path} cannot be used: {type(error).__name__}: {error}", parameter="path"
+        ) from error
     if not found:
         raise UserError(
             f"{path} has no function examples() that returns a dictionary of structures or "
-            "samplers, and no study with claims"
+            "samplers, and no study with claims",
+            parameter="path",
         )
     return found
 

@@ -111,5 +111,6 @@ def _refuse_unknown(ids: Sequence[str], results: "Results", folder: "Path") -> N
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UserError(
                 f"there is no claim {name!r} in the ledger or in {folder}{hint} (`triptych claims` "
-                "lists them; `--out` names another run folder)"
+                "lists them; `--out` names another run folder)",
+                parameter="folder",
             )

@@ -32,7 +32,7 @@ def evidence(
 
     if pack is not None:
         if name is not None:
-            raise UserError(f"give a name ({name}) or --pack {pack}, not both")
+            raise UserError(f"give a name ({name}) or --pack {pack}, not both", parameter="pack")
         told = files.pack(pack)
         echo("\n".join(told or [f"{pack} has no plain file of evidence"]))
     elif name is not None:

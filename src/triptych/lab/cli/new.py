@@ -81,12 +81,14 @@ def _check_name(kind: Kind, file: Path) -> None:
     if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", name) or keyword.iskeyword(name):
         raise UserError(
             f"{name!r} cannot be the name of a {kind.value}: use letters, digits and _, begin with "
-            "a letter, and take no word of Python"
+            "a letter, and take no word of Python",
+            parameter="kind",
         )
     if _hides_a_module(name):
         raise UserError(
             f"there is a Python module {name} already, and a file of that name could hide it: "
-            "choose another name"
+            "choose another name",
+            parameter="file",
         )
     studies = Path(__file__).parents[2] / "studies"
     ours = {path.stem for path in studies.rglob("*") if path.suffix in ("", ".py")}

@@ -196,7 +196,10 @@ def replay(
         if against is not None:
             from triptych.core.validation import UserError
 
-            raise UserError("--against compares guided algorithms; a refinement has none beside it")
+            raise UserError(
+                "--against compares guided algorithms; a refinement has none beside it",
+                parameter="against",
+            )
         _refinement(task or "orders", rows=rows, seed=seed, changes=changes or [], out=out)
         if show:
             typer.launch(str(out))

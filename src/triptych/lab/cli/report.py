@@ -44,7 +44,10 @@ def report(
     if lecture and not ids:
         raise UserError("--lecture needs the ids of claims; `triptych claims` lists them")
     if ids and not lecture:
-        raise UserError(f"{ids[0]} is an id without --lecture: add it for a page of these claims")
+        raise UserError(
+            f"{ids[0]} is an id without --lecture: add it for a page of these claims",
+            parameter="lecture",
+        )
     path = to or out / (gathering.LECTURE if lecture else gathering.REPORT)
     results = stored_results(out)
     gathering.write_report_of(results, path, folder=out, lecture=ids or [])

@@ -137,7 +137,8 @@ def _with_claims_to_judge(chosen: "Chosen", scale: "Scale") -> "Chosen":
     if scale.value != "smoke":
         raise UserError(
             f"{sentence}. Mend these rows (`triptych axioms {chosen.file and chosen.file.name}` "
-            "checks them), or take the claim out; `--scale smoke` runs the study without it"
+            "checks them), or take the claim out; `--scale smoke` runs the study without it",
+            parameter="scale",
         )
     warn(f"{sentence}. It is not judged now, and refused at other scales")
     claims = [claim for claim in chosen.study.claims if claim.id not in weak]

@@ -90,7 +90,9 @@ def verify_rows(
 
     known = find_studies()
     if study not in known:
-        raise UserError(f"there is no study {study!r} (studies: {', '.join(known)})")
+        raise UserError(
+            f"there is no study {study!r} (studies: {', '.join(known)})", parameter="study"
+        )
     wanted = as_count("workers", workers, at_least=1)
     found = []
     with explain_stop(), progress_on(sys.stderr) as show:
@@ -111,7 +113,9 @@ def verify_rows(
     for each in found:
         typer.echo("\n".join(verified_lines(each)))
     if not any(each.compared for each in found):
-        raise UserError(f"no bundled unit of {study} can be made again on this machine")
+        raise UserError(
+            f"no bundled unit of {study} can be made again on this machine", parameter="study"
+        )
     if any(compared.reason for each in found for compared in each.compared):
         raise typer.Exit(1)
 

@@ -43,7 +43,10 @@ def translate(
 
     translator = TextTranslator(model, device=device, seed=seed)
     if show and not translator.parallel:
-        raise UserError("--show watches a parallel decoder; this one writes from left to right")
+        raise UserError(
+            "--show watches a parallel decoder; this one writes from left to right",
+            parameter="show",
+        )
     for first, lines in _some_lines():
         found = translator.translate(
             lines,

@@ -176,7 +176,8 @@ class Completer:
         if chat and getattr(model.tokenizer, "chat_template", None) is None:
             raise UserError(
                 f"the prompt {prompt.id} is a conversation and this model has no chat template; "
-                "give prompts as texts, without --chat"
+                "give prompts as texts, without --chat",
+                parameter="prompt",
             )
         try:
             row = model.chat(prompt.prompt) if chat else model.encode([str(prompt.prompt)])[0]

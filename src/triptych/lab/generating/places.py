@@ -34,7 +34,7 @@ class Places(NamedTuple):
     @classmethod
     def of(cls, out: Path, trace: bool) -> "Places":
         if out.is_dir():
-            raise UserError(f"{out} is a folder; --out is the file of the rows")
+            raise UserError(f"{out} is a folder; --out is the file of the rows", parameter="out")
         traces = out.with_suffix(".trace.jsonl") if trace else None
         return cls(out, out.with_suffix(".settings.json"), traces)
 
@@ -131,7 +131,9 @@ def _is_json(line: bytes) -> bool:
 def _has_bytes(path: Path) -> bool:
     """Something other than an empty file is there."""
     if path.is_dir():
-        raise UserError(f"{path} is a folder, and a file is written there; give another --out")
+        raise UserError(
+            f"{path} is a folder, and a file is written there; give another --out", parameter="path"
+        )
     return path.exists() and path.stat().st_size > 0
 
 

@@ -74,13 +74,14 @@ def _lines(file: str | Path) -> list[str]:
     except OSError as error:
         raise UserError(
             f"the prompts {str(file)!r} cannot be read ({error.strerror or error}); give a .jsonl "
-            "file, a .txt file, or - for standard input"
+            "file, a .txt file, or - for standard input",
+            parameter="file",
         ) from error
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
-        raise UserError(f"{file}: line {line} is not UTF-8 text") from error
+        raise UserError(f"{file}: line {line} is not UTF-8 text", parameter="file") from error
     return [line.removesuffix("\r") for line in text.split("\n")]
 
 
@@ -104,7 +105,9 @@ def _prompt(line: str, number: int) -> Prompt:
         raise UserError("must have either `prompt` or `messages`")
     name = read.get("id", number)
     if isinstance(name, bool) or not isinstance(name, str | int):
-        raise UserError(f"has the id {shown(name)}; it must be a text or a whole number")
+        raise UserError(
+            f"has the id {shown(name)}; it must be a text or a whole number", parameter="number"
+        )
     if "prompt" in read:
         if not isinstance(read["prompt"], str):
             raise UserError(f"has the prompt {shown(read['prompt'])}; it must be a text")
@@ -114,7 +117,9 @@ def _prompt(line: str, number: int) -> Prompt:
 
 def _messages(said: Any) -> list[dict[str, str]]:
     if not isinstance(said, list) or not said:
-        raise UserError(f"has the messages {shown(said)}; they must be a list of at least one")
+        raise UserError(
+            f"has the messages {shown(said)}; they must be a list of at least one", parameter="said"
+        )
     for message in said:
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
             raise UserError(

@@ -73,7 +73,9 @@ class RowFile:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = _to_append(path)
         except OSError as error:
-            raise UserError(f"{path} cannot be written ({error.strerror or error})") from error
+            raise UserError(
+                f"{path} cannot be written ({error.strerror or error})", parameter="path"
+            ) from error
         self._lock()
         try:
             if fresh:
@@ -105,7 +107,8 @@ class RowFile:
             if name not in known:
                 raise UserError(
                     f"{self.path} has a row of the id {name}, which is not among the prompts; "
-                    "give another --out, or --fresh to start again"
+                    "give another --out, or --fresh to start again",
+                    parameter="prompts",
                 )
             if row["prompt"] != known[name].prompt:
                 raise UserError(

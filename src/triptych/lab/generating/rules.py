@@ -56,7 +56,8 @@ def find_rule(given: str) -> RuleSource:
         file, _, name = given.rpartition(":")
         if not file.endswith(".py") or not name.isidentifier():
             raise UserError(
-                f"the verifier is {given!r}; a rule of your own is given as rule.py:function"
+                f"the verifier is {given!r}; a rule of your own is given as rule.py:function",
+                parameter="given",
             )
         return RuleSource("own", str(Path(file).resolve()), name, _digest(file, "a rule"))
     if kind == "json" and colon:
@@ -74,7 +75,9 @@ def find_rule(given: str) -> RuleSource:
         near = difflib.get_close_matches(given, names, n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         kinds = ", ".join([*KINDS, *offered])
-        raise UserError(f"there is no verifier {given!r}{hint} It is one of {kinds}")
+        raise UserError(
+            f"there is no verifier {given!r}{hint} It is one of {kinds}", parameter="given"
+        )
     _ready_made(source)  # refuses a pattern or a schema that is none
     return source
 
@@ -170,7 +173,9 @@ def _ready_made(source: RuleSource) -> Callable[..., Any]:
     try:
         schema = json.loads(Path(source.file).read_bytes())
     except (ValueError, RecursionError) as error:
-        raise UserError(f"the schema {source.file!r} is not JSON: {error}") from error
+        raise UserError(
+            f"the schema {source.file!r} is not JSON: {error}", parameter="source"
+        ) from error
     return JsonPrefix(schema)
 
 
@@ -179,5 +184,6 @@ def _digest(file: str, what: str) -> str:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except OSError as error:
         raise UserError(
-            f"the verifier: {what} in {file!r} cannot be read ({error.strerror or error})"
+            f"the verifier: {what} in {file!r} cannot be read ({error.strerror or error})",
+            parameter="file",
         ) from error

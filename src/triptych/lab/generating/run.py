@@ -144,7 +144,9 @@ def generate(
 def _check(spread: Spread) -> None:
     if spread.engine not in engines.ENGINES:
         known = ", ".join(engines.ENGINES)
-        raise UserError(f"there is no engine {spread.engine!r}; the engines are {known}")
+        raise UserError(
+            f"there is no engine {spread.engine!r}; the engines are {known}", parameter="spread"
+        )
     if spread.engine != "inline":
         refuse_on_windows(f"the engine {spread.engine}", "give --engine inline")
     as_count("--batch", spread.batch, at_least=1)
@@ -152,7 +154,8 @@ def _check(spread: Spread) -> None:
         as_count("--workers", spread.workers, at_least=1)
         if spread.engine == "inline" and spread.workers > 1:
             raise UserError(
-                f"--workers is {spread.workers} and the engine inline has one; give --engine local"
+                f"--workers is {spread.workers} and the engine inline has one; give --engine local",
+                parameter="spread",
             )
     if spread.ray_address is not None and spread.engine != "ray":
         raise UserError("--ray-address is for --engine ray")

@@ -180,22 +180,26 @@ def find_model(given: str) -> str:
                 return str(inside[0].resolve())
             raise UserError(
                 f"the folder {given!r} holds no model: it has no config.json; give a folder that "
-                "save_pretrained wrote, or a .gguf file"
+                "save_pretrained wrote, or a .gguf file",
+                parameter="given",
             )
         return str(path.resolve())
     if path.is_file():
         if path.suffix != ".gguf":
-            raise UserError(f"the model {given!r} is a file; give a folder or a .gguf file")
+            raise UserError(
+                f"the model {given!r} is a file; give a folder or a .gguf file", parameter="given"
+            )
         return str(path.resolve())
     if given in CATALOGUE:
         return str(fetched(given))
     if path.suffix == ".gguf" or given.startswith((".", "/", "~")) or given.count("/") > 1:
-        raise UserError(f"there is no file or folder {given!r}")
+        raise UserError(f"there is no file or folder {given!r}", parameter="given")
     if not given or given.count("/") != 1:
         known = ", ".join(name for name, entry in CATALOGUE.items() if entry.kind == "causal model")
         raise UserError(
             f"the model is {shown(given)}; there is no such folder, and it is not the name of a "
-            f"model on the hub, as owner/name, or of one to fetch ({known})"
+            f"model on the hub, as owner/name, or of one to fetch ({known})",
+            parameter="given",
         )
     return given
 

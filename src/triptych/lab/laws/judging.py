@@ -30,9 +30,11 @@ def answer(place: str | None, target: str | None, tolerance: float, budget: int)
     if place is None:
         raise UserError("name a sampler: package.module:function, or a file my_sampler.py")
     if not (math.isfinite(tolerance) and tolerance >= 0):
-        raise UserError(f"--tolerance is {tolerance}; it must be a number of at least 0")
+        raise UserError(
+            f"--tolerance is {tolerance}; it must be a number of at least 0", parameter="tolerance"
+        )
     if budget < 1:
-        raise UserError(f"--budget is {budget}; it must be at least 1")
+        raise UserError(f"--budget is {budget}; it must be at least 1", parameter="budget")
     module, name = _module_of(place)
     sampler = _function(module, name or "sampler", place)
     promised = _target_of(module, target, place)
@@ -82,7 +84,9 @@ def _module_of(place: str) -> tuple[Any, str | None]:
     if where.endswith(".py"):
         return _from_file(Path(where)), name or None
     if not name:
-        raise UserError(f"{place!r} names no function: write package.module:function")
+        raise UserError(
+            f"{place!r} names no function: write package.module:function", parameter="place"
+        )
     sys.path.insert(0, str(Path.cwd()))
     try:
         return importlib.import_module(where), name
@@ -94,17 +98,18 @@ def _module_of(place: str) -> tuple[Any, str | None]:
 
 def _from_file(path: Path) -> Any:
     if not path.is_file():
-        raise UserError(f"there is no file {str(path)!r}")
+        raise UserError(f"there is no file {str(path)!r}", parameter="path")
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{str(path)!r} is no Python file")
+        raise UserError(f"{str(path)!r} is no Python file", parameter="path")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(path.parent.resolve()))
     try:
         spec.loader.exec_module(module)
     except Exception as problem:
         raise UserError(
-            f"{str(path)!r} cannot be run: {type(problem).__name__}: {problem}"
+            f"{str(path)!r} cannot be run: {type(problem).__name__}: {problem}",
+            parameter="path",
         ) from problem
     finally:
         sys.path.remove(str(path.parent.resolve()))
@@ -116,7 +121,7 @@ def _function(module: Any, name: str, place: str) -> Callable[..., Any]:
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):
-        raise UserError(f"{place!r} has no function {name!r}")
+        raise UserError(f"{place!r} has no function {name!r}", parameter="place")
     return found
 
 
@@ -127,14 +132,15 @@ def _target_of(module: Any, target: str | None, place: str) -> Any:
         if found is None:
             raise UserError(
                 f"{place!r} has no `target`; give --target CONTRACT (triptych law --list has "
-                "them), or define `target` there: a dict from outcomes to probabilities"
+                "them), or define `target` there: a dict from outcomes to probabilities",
+                parameter="target",
             )
         return found() if callable(found) else _named(found) if isinstance(found, str) else found
     if ":" in target:
         held, name = _module_of(target)
         found = getattr(held, name or "target", None)
         if found is None:
-            raise UserError(f"{target!r} is not there")
+            raise UserError(f"{target!r} is not there", parameter="target")
         return found() if callable(found) else found
     return _named(target)
 

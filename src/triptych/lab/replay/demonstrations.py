@@ -144,7 +144,10 @@ def _bits(
 
 def _attention(length: int, seed: int) -> Demonstration:
     if length % 2:
-        raise UserError(f"length is {length}; all brackets are closed after an even number only")
+        raise UserError(
+            f"length is {length}; all brackets are closed after an even number only",
+            parameter="length",
+        )
     model, depths = uniform(2, _DEPTH, length, q=0.5), _DEPTH + 1
     dyck = Dyck.prefixes(2, _DEPTH, length, q=0.5)
     closed = torch.zeros(length + 1, depths, dtype=torch.float64)  # P(closed at the end | t, depth)
@@ -196,7 +199,7 @@ def find_algorithm(name: str) -> type[AnyAlgorithm]:
 
 def _own_algorithm(path: Path) -> type[AnyAlgorithm]:
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        raise UserError(f"there is no file {path}", parameter="path")
     module_name = f"own_algorithm_{path.stem}"
     spec = importlib.util.spec_from_file_location(module_name, path.resolve())
     assert spec is not None
@@ -208,7 +211,8 @@ def _own_algorithm(path: Path) -> type[AnyAlgorithm]:
     if found is None:
         raise UserError(
             f"{path} has no algorithm; it needs a class of Algorithm, as `triptych new algorithm` "
-            "writes"
+            "writes",
+            parameter="path",
         )
     found.options()  # refuses what is no dataclass
     return found
@@ -278,7 +282,10 @@ def generate(
 def _prompt(text: str, names: Sequence[str]) -> Int[Tensor, "1 t"]:
     for letter in text:
         if letter not in names:
-            raise UserError(f"the prompt has {letter!r}; this task is written in {' '.join(names)}")
+            raise UserError(
+                f"the prompt has {letter!r}; this task is written in {' '.join(names)}",
+                parameter="names",
+            )
     return torch.tensor([[names.index(letter) for letter in text]], dtype=torch.long)
 
 

@@ -20,7 +20,10 @@ _DIGITS = 5
 def render_spins(replay: SpinReplay) -> str:
     """The page of both samplers."""
     if not isinstance(replay, SpinReplay):
-        raise UserError(f"replay is a {type(replay).__name__}; it must come from replayed(...)")
+        raise UserError(
+            f"replay is a {type(replay).__name__}; it must come from replayed(...)",
+            parameter="replay",
+        )
     return rendered(
         "ising",
         title="Gibbs sampling and parallel decoding on an Ising grid",

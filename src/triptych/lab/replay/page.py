@@ -113,12 +113,16 @@ def trace_data(
     if not result.trace:
         raise UserError(
             "this result has no trace to replay: run the algorithm with record=True, on a prompt "
-            "that is shorter than `length`"
+            "that is shorter than `length`",
+            parameter="result",
         )
     batch = len(result.lengths)
     judged = [None] * batch if correct is None else [_judgement(answer) for answer in correct]
     if len(judged) != batch:
-        raise UserError(f"correct has {len(judged)} entries, and the result has {batch} rows")
+        raise UserError(
+            f"correct has {len(judged)} entries, and the result has {batch} rows",
+            parameter="correct",
+        )
     if names is not None:
         largest = max(
             int(result.tokens.max()) if result.tokens.numel() else -1,
@@ -127,7 +131,8 @@ def trace_data(
         if largest >= len(names):
             raise UserError(
                 f"names has {len(names)} entries, and token {largest} occurs: it needs "
-                f"{largest + 1}, one per token"
+                f"{largest + 1}, one per token",
+                parameter="names",
             )
     by_row: list[list[Event]] = [[] for _ in range(batch)]
     for event in result.trace:

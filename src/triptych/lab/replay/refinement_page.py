@@ -55,14 +55,22 @@ def render_refinement(
     headings   a line above each row, such as its source sentence
     """
     if not isinstance(refined, Refined):
-        raise UserError(f"refined is a {type(refined).__name__}; it must come from refine(...)")
+        raise UserError(
+            f"refined is a {type(refined).__name__}; it must come from refine(...)",
+            parameter="refined",
+        )
     if not refined.trace:
         raise UserError("this refinement has no trace to replay: call refine with record=True")
     lengths = as_integers("lengths", lengths, dimensions=1)
     if len(lengths) != len(refined.tokens):
-        raise UserError(f"lengths has {len(lengths)} numbers for {len(refined.tokens)} rows")
+        raise UserError(
+            f"lengths has {len(lengths)} numbers for {len(refined.tokens)} rows",
+            parameter="lengths",
+        )
     if headings is not None and len(headings) != len(lengths):
-        raise UserError(f"headings has {len(headings)} lines for {len(lengths)} rows")
+        raise UserError(
+            f"headings has {len(headings)} lines for {len(lengths)} rows", parameter="headings"
+        )
     written = _Names(names, refined)
     pieces = []
     for row in range(len(lengths)):
@@ -137,7 +145,8 @@ class _Names:
         if names is not None and largest >= len(names):
             raise UserError(
                 f"names has {len(names)} entries, and token {largest} occurs: it needs "
-                f"{largest + 1}, one per token"
+                f"{largest + 1}, one per token",
+                parameter="names",
             )
         self.names = names
 

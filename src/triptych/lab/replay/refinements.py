@@ -134,10 +134,10 @@ def _whole(name: str, text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise UserError(f"{name} is {text!r}; it must be a whole number") from None
+        raise UserError(f"{name} is {text!r}; it must be a whole number", parameter=name) from None
 
 
 def _yes(name: str, text: str) -> bool:
     if text not in ("yes", "no"):
-        raise UserError(f"{name} is {text!r}; it must be yes or no")
+        raise UserError(f"{name} is {text!r}; it must be yes or no", parameter=name)
     return text == "yes"

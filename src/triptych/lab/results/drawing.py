@@ -174,7 +174,9 @@ def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
 def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
     """A matplotlib figure: the title, and under it the panels in rows of two or three."""
     if theme not in THEMES:
-        raise UserError(f"there is no theme {theme!r}: choose from {', '.join(THEMES)}")
+        raise UserError(
+            f"there is no theme {theme!r}: choose from {', '.join(THEMES)}", parameter="theme"
+        )
     colours = THEMES[theme]
     with look():
         panels = one_legend(comparable(figure.panels))

@@ -74,7 +74,9 @@ def check_formats(formats: Sequence[str], themes: Sequence[str]) -> None:
 
 def _refuse_unknown(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     if what != "study" and not given:
-        raise UserError(f"no {what} is given: choose from {', '.join(known)}")
+        raise UserError(f"no {what} is given: choose from {', '.join(known)}", parameter="given")
     for name in given:
         if name not in known:
-            raise UserError(f"there is no {what} {name!r}: choose from {', '.join(known)}")
+            raise UserError(
+                f"there is no {what} {name!r}: choose from {', '.join(known)}", parameter="known"
+            )

@@ -133,15 +133,20 @@ def _check_scope(entry: Entry, where: str) -> None:
     if unknown:
         raise UserError(
             f"{where}, entry {entry.id}: scope or differs is of {unknown}, which are no scales "
-            f"with evidence ({', '.join(EVIDENCE_SCALES)})"
+            f"with evidence ({', '.join(EVIDENCE_SCALES)})",
+            parameter="entry",
         )
     for scale, scope in entry.scope.items():
         if scope not in SCOPES:
-            raise UserError(f"{where}, entry {entry.id}: scope {scope!r} is not in {list(SCOPES)}")
+            raise UserError(
+                f"{where}, entry {entry.id}: scope {scope!r} is not in {list(SCOPES)}",
+                parameter="entry",
+            )
         if scope != "as published" and not entry.differs.get(scale):
             raise UserError(
                 f"{where}, entry {entry.id}: scope.{scale} is {scope}, so `differs` must say "
-                "what differs from the source"
+                "what differs from the source",
+                parameter="entry",
             )
 
 
@@ -161,7 +166,8 @@ def own_entries(study: AnyStudy, file: Path) -> list[Entry]:
         if claim.id in published:
             raise UserError(
                 f"study {study.name} has a claim {claim.id!r}, which is a published result and "
-                "judged by its own study alone: give yours another id"
+                "judged by its own study alone: give yours another id",
+                parameter="study",
             )
         if claim.title:
             values = dict(claim.published) if claim.published is not None else None
@@ -173,7 +179,8 @@ def own_entries(study: AnyStudy, file: Path) -> list[Entry]:
         else:
             raise UserError(
                 f"claim {claim.id!r} of study {study.name} has no title: write "
-                f"Claim({claim.id!r}, ..., title=...), or an entry in {beside}"
+                f"Claim({claim.id!r}, ..., title=...), or an entry in {beside}",
+                parameter="study",
             )
         entries.append(entry)
     return entries

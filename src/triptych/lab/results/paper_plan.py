@@ -77,7 +77,9 @@ def paper_plan(
         Processes for studies that run on the CPU; all of this machine by default.
     """
     if not 0 < minutes < math.inf:
-        raise UserError(f"minutes = {minutes:g}: a plan needs a positive number of minutes")
+        raise UserError(
+            f"minutes = {minutes:g}: a plan needs a positive number of minutes", parameter="minutes"
+        )
     left = 60 * minutes
     cores = cores or os.cpu_count() or 1
     wanted: dict[str, list[str]] = {}

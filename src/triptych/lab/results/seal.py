@@ -62,7 +62,9 @@ def sealed_files(
     """The files of bundled evidence, those of the named studies or all."""
     unknown = [name for name in names if name not in studies]
     if unknown:
-        raise UserError(f"there is no study {unknown[0]!r} (studies: {', '.join(studies)})")
+        raise UserError(
+            f"there is no study {unknown[0]!r} (studies: {', '.join(studies)})", parameter="studies"
+        )
     found = []
     for path in evidence.files(where or evidence.folder()):
         study = studies.get(path.name.split(".")[0])
@@ -130,7 +132,9 @@ def _changed_lines(path: Path, against: str | None) -> set[int]:
         if against is None:
             return set()
         reason = (error.stderr.strip().splitlines() or ["no reason is known"])[0]
-        raise UserError(f"git cannot compare with {against!r}: {reason}") from error
+        raise UserError(
+            f"git cannot compare with {against!r}: {reason}", parameter="against"
+        ) from error
     lines: set[int] = set()
     for line in done.stdout.splitlines():
         hunk = _HUNK.match(line)

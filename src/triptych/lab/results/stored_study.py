@@ -54,7 +54,9 @@ class StoredStudy:
             if figure.name == name:
                 return draw_figure(figure, theme)
         names = ", ".join(figure.name for figure in drawn) or "none"
-        raise UserError(f"study {self.study.name} has no figure {name!r} (figures: {names})")
+        raise UserError(
+            f"study {self.study.name} has no figure {name!r} (figures: {names})", parameter="study"
+        )
 
     def __repr__(self) -> str:
         return f"StoredStudy({self.study.name!r}, {self.scale.value}, {len(self.rows)} rows)"
@@ -85,14 +87,18 @@ def stored_study(name: str, out: str | Path = "runs", scale: str | None = None) 
     if study is None:
         raise UserError(f"there is no study {name!r} (`triptych list` shows them)")
     if scale is not None and scale not in SCALES:
-        raise UserError(f"there is no scale {scale!r}: choose from {', '.join(SCALES)}")
+        raise UserError(
+            f"there is no scale {scale!r}: choose from {', '.join(SCALES)}", parameter="scale"
+        )
     wanted = [Scale(each) for each in SCALES if scale in (None, each)]
     for each, units, source in _places(study, Path(out)):
         rows = [row for unit in units if unit.status == "done" for row in unit.rows]
         if each in wanted and rows:
             return StoredStudy(study, each, Rows(map(study.row_from_json, rows)), source)
     at = f" with --scale {scale}" if scale else ""
-    raise UserError(f"{out} has no rows of study {study.name}{at}: run it there first")
+    raise UserError(
+        f"{out} has no rows of study {study.name}{at}: run it there first", parameter="out"
+    )
 
 
 def _places(study: AnyStudy, out: Path) -> list[tuple[Scale, list[StoredUnit], str]]:
@@ -157,7 +163,9 @@ def table_rows(
     if study is None:
         near = difflib.get_close_matches(name, find_studies(), n=1)
         hint = f"; did you mean {near[0]}?" if near else " (`triptych list` shows the studies)"
-        raise UserError(f"{out} has no rows of study {name}{at}, nor are any bundled{hint}")
+        raise UserError(
+            f"{out} has no rows of study {name}{at}, nor are any bundled{hint}", parameter="bundled"
+        )
     found = [
         {"file": file} | record
         for where, units, file in _bundled(study)
@@ -167,7 +175,8 @@ def table_rows(
     if not found:
         raise UserError(
             f"{out} has no rows of study {name}{at}, nor are any bundled: "
-            f"`triptych run {name}` makes them"
+            f"`triptych run {name}` makes them",
+            parameter="bundled",
         )
     chosen = of_kind(found, kind, name)
     return TableRows(chosen, dict(Counter(record["file"] for record in chosen)))

@@ -215,5 +215,5 @@ def evidence_of(study: AnyStudy, where: Path | None = None) -> list[Path]:
         if path.name.split(".")[0] == study.name
     ]
     if not found:
-        raise UserError(f"no rows of study {study.name} came with Triptych")
+        raise UserError(f"no rows of study {study.name} came with Triptych", parameter="study")
     return found

@@ -120,7 +120,8 @@ def source_of(study: AnyStudy) -> str:
                 return f"{_place(names)}:{name}"
     raise UserError(
         f"study {study.name} cannot be found by another process: assign it to a name in a module "
-        "or a file (STUDY = Study(...)) and load it from there, or run it with 0 workers"
+        "or a file (STUDY = Study(...)) and load it from there, or run it with 0 workers",
+        parameter="study",
     )
 
 
@@ -148,14 +149,14 @@ def _load_file(path: Path) -> ModuleType:
     """A file as a module, once as long as it is not changed; it may import what lies beside it."""
     path = path.resolve()
     if not path.is_file():
-        raise UserError(f"there is no file {path}")
+        raise UserError(f"there is no file {path}", parameter="path")
     digest = hashlib.sha256(str(path).encode() + path.read_bytes()).hexdigest()[:8]
     name = f"{OWN_FILE}{path.stem}_{digest}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file")
+        raise UserError(f"{path} is not a Python file", parameter="path")
     module = importlib.util.module_from_spec(spec)
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))

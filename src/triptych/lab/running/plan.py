@@ -53,12 +53,17 @@ class Plan(NamedTuple):
         """The plan of a study at a scale, with changes of its settings."""
         if scale not in study.settings:
             known = ", ".join(known.value for known in study.settings)
-            raise UserError(f"study {study.name} has no scale {scale.value} (it has: {known})")
+            raise UserError(
+                f"study {study.name} has no scale {scale.value} (it has: {known})",
+                parameter="study",
+            )
         settings = override(study.settings[scale], overrides)
         if seeds is not None:
             settings = dataclasses.replace(settings, seeds=seeds)
         if settings.seeds < 1:
-            raise UserError(f"seeds = {settings.seeds}: a study needs at least 1")
+            raise UserError(
+                f"seeds = {settings.seeds}: a study needs at least 1", parameter="seeds"
+            )
         return cls.under(study, scale, settings)
 
     @classmethod

@@ -220,16 +220,26 @@ def _check(
     if missing:
         raise UserError(
             f"study {study.name} needs {', '.join(missing)}, not installed here: "
-            f"pip install {' '.join(missing)}"
+            f"pip install {' '.join(missing)}",
+            parameter="study",
         )
     if engine not in ("local", "ray"):
-        raise UserError(f"there is no engine {engine!r}; the engines are local and ray")
+        raise UserError(
+            f"there is no engine {engine!r}; the engines are local and ray", parameter="engine"
+        )
     if workers is not None and workers < (1 if engine == "ray" else 0):
-        raise UserError(f"workers = {workers}: give 1 or more, or 0 to run in this process")
+        raise UserError(
+            f"workers = {workers}: give 1 or more, or 0 to run in this process", parameter="workers"
+        )
     if limit_s is not None and limit_s <= 0:
-        raise UserError(f"a limit of {limit_s:g} s leaves no time; give a positive number")
+        raise UserError(
+            f"a limit of {limit_s:g} s leaves no time; give a positive number", parameter="limit_s"
+        )
     if limit_s is not None and workers == 0:
-        raise UserError("a limit needs worker processes: with 0 workers nothing can end a unit")
+        raise UserError(
+            "a limit needs worker processes: with 0 workers nothing can end a unit",
+            parameter="workers",
+        )
     if engine == "ray":
         refuse_on_windows("the engine ray", "run with --workers 0")
     elif workers:

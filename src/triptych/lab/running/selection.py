@@ -41,7 +41,9 @@ def choose_studies(names: Sequence[str]) -> list[Chosen]:
             near = difflib.get_close_matches(name, [*known, *offered], n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             names = ", ".join([*known, *offered])
-            raise UserError(f"there is no study {name!r}{hint} (studies: {names})")
+            raise UserError(
+                f"there is no study {name!r}{hint} (studies: {names})", parameter="names"
+            )
     return chosen
 
 
@@ -97,12 +99,14 @@ def load_offered(plugin: Plugin) -> AnyStudy:
     if not isinstance(study, Study):
         raise UserError(
             f"the package {plugin.package} offers {plugin.place} as a study, and it is a "
-            f"{type(study).__name__}: it must be a Study(...)"
+            f"{type(study).__name__}: it must be a Study(...)",
+            parameter="plugin",
         )
     if study.name != plugin.name:
         raise UserError(
             f"the package {plugin.package} offers the study {study.name!r} under the name "
-            f"{plugin.name!r}: the names must be the same"
+            f"{plugin.name!r}: the names must be the same",
+            parameter="plugin",
         )
     return study
 
@@ -110,7 +114,9 @@ def load_offered(plugin: Plugin) -> AnyStudy:
 def _offered_study(plugin: Plugin, known: Mapping[str, AnyStudy]) -> Chosen:
     study = load_offered(plugin)
     if study.name in known:
-        raise UserError(f"{plugin.package} and Triptych both have a study {study.name}")
+        raise UserError(
+            f"{plugin.package} and Triptych both have a study {study.name}", parameter="plugin"
+        )
     file = Path(str(sys.modules[plugin.module].__file__)).resolve()
     return Chosen(study, file, tuple(own_entries(study, file)))
 

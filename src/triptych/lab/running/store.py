@@ -161,7 +161,10 @@ class Store:
         keys = [unit.key for unit in units]
         if len(set(keys)) < len(keys):
             twice = next(unit for unit in units if keys.count(unit.key) > 1)
-            raise UserError(f"study {study} plans the unit ({twice}) twice; each must be distinct")
+            raise UserError(
+                f"study {study} plans the unit ({twice}) twice; each must be distinct",
+                parameter="study",
+            )
         again = ("parameters", "seed", "settings", "revision")
         kept = ", ".join(
             f"{name} = CASE status WHEN 'done' THEN {name} ELSE excluded.{name} END"

@@ -45,10 +45,12 @@ class Server(ThreadingHTTPServer):
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise UserError(
-                    f"port {port} is in use: stop what uses it, or choose another with --port"
+                    f"port {port} is in use: stop what uses it, or choose another with --port",
+                    parameter="port",
                 ) from error
             raise UserError(
-                f"port {port} cannot be opened ({error.strerror}): choose another with --port"
+                f"port {port} cannot be opened ({error.strerror}): choose another with --port",
+                parameter="port",
             ) from error
 
     @property

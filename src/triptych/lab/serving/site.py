@@ -132,7 +132,10 @@ def _is_plain(file: Path) -> bool:
 def _question(query: str) -> Any:
     """The JSON value of `question=...`."""
     if len(query) > MAX_QUESTION:
-        raise UserError(f"the question has {len(query)} characters; at most {MAX_QUESTION} fit")
+        raise UserError(
+            f"the question has {len(query)} characters; at most {MAX_QUESTION} fit",
+            parameter="query",
+        )
     asked = parse_qs(query).get("question", [])
     if len(asked) != 1:
         raise UserError(f"the address has {len(asked)} questions; it needs one, question=...")

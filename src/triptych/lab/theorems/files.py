@@ -47,17 +47,20 @@ def read_model(file: Path) -> HMM | MemoryHMM:
     required = MODEL_FIELDS if "memory" in fields else MODEL_FIELDS[1:]
     missing = [name for name in required if name not in fields]
     if missing:
-        raise UserError(f"{file} lacks {', '.join(missing)}; it must hold {_MODEL}")
+        raise UserError(
+            f"{file} lacks {', '.join(missing)}; it must hold {_MODEL}", parameter="file"
+        )
     tables = {name: _table(file, name, fields[name]) for name in required}
     if "memory" not in fields and tables["emission"].ndim == 4:
         raise UserError(
             f"{file} lacks memory: its emission has the shape [values, cells, syntax, vocab] "
-            "of a memory HMM, which needs the law of the memory too"
+            "of a memory HMM, which needs the law of the memory too",
+            parameter="file",
         )
     try:
         return (MemoryHMM if "memory" in fields else HMM)(**tables, length=1)
     except ValueError as error:
-        raise UserError(f"{file}: {error}") from error
+        raise UserError(f"{file}: {error}", parameter="file") from error
 
 
 def read_task(file: Path, model: HMM | MemoryHMM) -> TaskFile:
@@ -67,7 +70,7 @@ def read_task(file: Path, model: HMM | MemoryHMM) -> TaskFile:
     if isinstance(given, dict):
         fields = _fields(file, given, TASK_FIELDS, _TASK)
         if "weights" not in fields:
-            raise UserError(f"{file} lacks weights; it must hold {_TASK}")
+            raise UserError(f"{file} lacks weights; it must hold {_TASK}", parameter="file")
     weights = _table(file, "weights", fields["weights"])
     if isinstance(model, HMM):
         count, per = model.states, f"one per hidden state, {model.states} in all"
@@ -76,32 +79,37 @@ def read_task(file: Path, model: HMM | MemoryHMM) -> TaskFile:
     if tuple(weights.shape) not in ((count,), (2, count)):
         raise UserError(
             f"weights in {file} has shape {tuple(weights.shape)}; it must be a list of weights, "
-            f"{per}, or two such lists, one for each label"
+            f"{per}, or two such lists, one for each label",
+            parameter="file",
         )
     if not torch.isfinite(weights).all():
-        raise UserError(f"weights in {file} must be finite numbers")
+        raise UserError(f"weights in {file} must be finite numbers", parameter="file")
     two_rows = weights.ndim == 2
     if two_rows:
         weights = weights[1] - weights[0]
     if not weights.any():
         why = "both rows are the same" if two_rows else "every weight is 0"
-        raise UserError(f"{file} is no task: {why}, so no input has a label")
+        raise UserError(f"{file} is no task: {why}, so no input has a label", parameter="file")
     return TaskFile(weights, _cell(file, fields, model), two_rows)
 
 
 def _cell(file: Path, fields: dict[str, Any], model: HMM | MemoryHMM) -> int | None:
     if isinstance(model, HMM):
         if "cell" in fields:
-            raise UserError(f"{file} names a memory cell, but the model is an HMM without memory")
+            raise UserError(
+                f"{file} names a memory cell, but the model is an HMM without memory",
+                parameter="model",
+            )
         return None
     cells = f"the cells of this memory are 0..{model.cells - 1}"
     if "cell" not in fields and model.cells > 1:
         raise UserError(
-            f'{file} must name the memory cell, as {{"cell": 0, "weights": [...]}}: {cells}'
+            f'{file} must name the memory cell, as {{"cell": 0, "weights": [...]}}: {cells}',
+            parameter="file",
         )
     cell = fields.get("cell", 0)
     if not isinstance(cell, int) or isinstance(cell, bool) or not 0 <= cell < model.cells:
-        raise UserError(f"the cell in {file} is {json.dumps(cell)}; {cells}")
+        raise UserError(f"the cell in {file} is {json.dumps(cell)}; {cells}", parameter="file")
     return cell
 
 
@@ -112,9 +120,11 @@ def _read(file: Path, wanted: str) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
-        raise UserError(f"there is no file {file}; it must hold {wanted}") from error
+        raise UserError(
+            f"there is no file {file}; it must hold {wanted}", parameter="file"
+        ) from error
     except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+        raise UserError(f"{file} cannot be read: {error.strerror}", parameter="file") from error
     except UnicodeDecodeError as error:
         raise UserError(f"{file} is not text, so not JSON; it must hold {wanted}") from error
     except json.JSONDecodeError as error:
@@ -138,27 +148,34 @@ def _fields(file: Path, given: Any, known: tuple[str, ...], wanted: str) -> dict
 def _table(file: Path, name: str, values: Any) -> Tensor:
     """Nested lists of numbers as a tensor; rows must be equally long."""
     if not isinstance(values, list):
-        raise UserError(f"{name} in {file} is not a table of numbers: it is {_kind(values)}")
+        raise UserError(
+            f"{name} in {file} is not a table of numbers: it is {_kind(values)}", parameter=name
+        )
     try:
         _shape(name, values)
         return torch.tensor(values, dtype=torch.float64)
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
-        raise UserError(f"{name} in {file} is not a table of numbers: {error}") from error
+        raise UserError(
+            f"{name} in {file} is not a table of numbers: {error}", parameter=name
+        ) from error
 
 
 def _shape(name: str, values: Any) -> tuple[int, ...]:
     if isinstance(values, (int, float)) and not isinstance(values, bool):
         if isinstance(values, float) and math.isnan(values):
-            raise UserError(f"{name} is NaN")
+            raise UserError(f"{name} is NaN", parameter=name)
         return ()
     if not isinstance(values, list):
-        raise UserError(f"{name} is {_kind(values)}")
+        raise UserError(f"{name} is {_kind(values)}", parameter=name)
     if not values:
-        raise UserError(f"{name} is an empty list")
+        raise UserError(f"{name} is an empty list", parameter=name)
     shapes = [_shape(f"{name}[{i}]", value) for i, value in enumerate(values)]
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
-            raise UserError(f"{name}[{i}] has {_size(shape)} but {name}[0] has {_size(shapes[0])}")
+            raise UserError(
+                f"{name}[{i}] has {_size(shape)} but {name}[0] has {_size(shapes[0])}",
+                parameter=name,
+            )
     return (len(values), *shapes[0])
 
 

@@ -122,5 +122,8 @@ def parse_groups(given: Sequence[str]) -> list[list[str]]:
             raise UserError(f"--group {text!r} needs two words or more, as --group frog,toad")
         found.append(words)
     if len(found) == 1:
-        raise UserError("one --group is given; give two or more, to compare words between them")
+        raise UserError(
+            "one --group is given; give two or more, to compare words between them",
+            parameter="given",
+        )
     return found

@@ -155,9 +155,11 @@ def checked(where: str, question: str, given: Any, heads: int) -> Answer:
 def load_method(file: Path) -> Method:
     """The functions of a user's file."""
     if file.suffix != ".py":
-        raise UserError(f"a method is a Python file, as my_method.py; given {str(file)!r}")
+        raise UserError(
+            f"a method is a Python file, as my_method.py; given {str(file)!r}", parameter="file"
+        )
     if not file.is_file():
-        raise UserError(f"there is no file {str(file)!r}")
+        raise UserError(f"there is no file {str(file)!r}", parameter="file")
     spec = importlib.util.spec_from_file_location(f"trap_method_{file.stem}", file)
     assert spec is not None
     assert spec.loader is not None
@@ -167,15 +169,21 @@ def load_method(file: Path) -> Method:
         spec.loader.exec_module(module)
     except Exception as error:
         told = " ".join(str(error).split())
-        raise UserError(f"{file} cannot be read: {type(error).__name__}: {told}") from error
+        raise UserError(
+            f"{file} cannot be read: {type(error).__name__}: {told}", parameter="file"
+        ) from error
     functions = {name: vars(module).get(name) for name in QUESTIONS}
     wrong = [name for name, value in functions.items() if value is not None and not callable(value)]
     if wrong:
-        raise UserError(f"{file}: {wrong[0]} is not a function; it must be {wrong[0]}(network)")
+        raise UserError(
+            f"{file}: {wrong[0]} is not a function; it must be {wrong[0]}(network)",
+            parameter="file",
+        )
     found = {name: value for name, value in functions.items() if callable(value)}
     if not found:
         raise UserError(
             f"{file} has none of the functions needs_pattern(network), important_head(network) "
-            "and is_balanced(network): write at least one of them"
+            "and is_balanced(network): write at least one of them",
+            parameter="file",
         )
     return Method(file.stem, found)

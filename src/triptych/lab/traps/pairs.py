@@ -128,19 +128,22 @@ def read_trap(folder: Path) -> Trap:
 
     if not (folder / RECORD).is_file() or not (folder / WEIGHTS).is_file():
         raise UserError(
-            f"there is no trap in {str(folder)!r}: make one with `triptych trap make {folder}`"
+            f"there is no trap in {str(folder)!r}: make one with `triptych trap make {folder}`",
+            parameter="folder",
         )
     try:
         whole = json.loads((folder / RECORD).read_text("utf-8"))
         if whole["format"] != FORMAT:
             raise UserError(
                 f"the trap in {str(folder)!r} has format {whole['format']}; this version reads "
-                f"format {FORMAT}: make it again"
+                f"format {FORMAT}: make it again",
+                parameter="folder",
             )
         if whole.get("sum", "") not in ("", sum_of(folder / WEIGHTS)):
             raise UserError(
                 f"the trap in {str(folder)!r} is not whole: {WEIGHTS} and {RECORD} were written at "
-                "different times, or are damaged: make it again with `triptych trap make`"
+                "different times, or are damaged: make it again with `triptych trap make`",
+                parameter="folder",
             )
         networks = _networks(load_file(folder / WEIGHTS))
         pairs = [_pair(entry, networks) for entry in whole["pairs"]]
@@ -149,7 +152,8 @@ def read_trap(folder: Path) -> Trap:
         if isinstance(error, UserError):
             raise
         raise UserError(
-            f"the trap in {str(folder)!r} cannot be read: make it again with `triptych trap make`"
+            f"the trap in {str(folder)!r} cannot be read: make it again with `triptych trap make`",
+            parameter="folder",
         ) from error
 
 

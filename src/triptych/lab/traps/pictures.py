@@ -36,7 +36,9 @@ def write_pictures(folder: Path) -> list[Path]:
                 figure, folder / figure.name, formats=("svg",), themes=("light",)
             )
     except OSError as error:
-        raise UserError(f"{str(folder)!r} cannot be written to: {error.strerror}") from error
+        raise UserError(
+            f"{str(folder)!r} cannot be written to: {error.strerror}", parameter="folder"
+        ) from error
     return written
 
 

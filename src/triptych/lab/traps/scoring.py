@@ -79,7 +79,9 @@ def score_method(trap: Trap, method: Method, *, compare: bool = True) -> Scores:
     names = [each.name for each in methods]
     if len(set(names)) < len(names):
         raise UserError(
-            f"a method cannot be called {method.name!r}, like one of the baselines: rename the file"
+            f"a method cannot be called {method.name!r}, like one of the baselines: rename "
+            "the file",
+            parameter="method",
         )
     gallery = Gallery()
     subjects = [[gallery.subject(member.network) for member in pair.members] for pair in trap.pairs]

@@ -110,12 +110,15 @@ def balanced(
     if len(e) != kinds.start + 1 or torch.linalg.matrix_rank(e) < len(e):
         raise UserError(
             f"vectors: {kinds.start + 1} independent ones are needed, one a kind; given {len(e)} "
-            f"of rank {int(torch.linalg.matrix_rank(e))}"
+            f"of rank {int(torch.linalg.matrix_rank(e))}",
+            parameter="vectors",
         )
     ratios = log_ratios(b, types, max_depth)
     off = float((ratios - ratios[:, :1]).abs().max()) if ratios.numel() else 0.0
     if types > 1 and off > _BALANCED * (1 + float(b.abs().max())):
-        raise UserError("scores are not balanced; `balanced_scores` makes them so")
+        raise UserError(
+            "scores are not balanced; `balanced_scores` makes them so", parameter="scores"
+        )
     ratio = ratios[:, 0] if ratios.numel() else torch.zeros(types * max_depth).to(e)
     return BracketTransformer(
         types, max_depth, length, e, (_second_layer(e, b, ratio, kinds, q, leak, length, constant),)
@@ -362,4 +365,7 @@ def _kind_reader(
 
 def _check_square(name: str, scores: Float[Tensor, "_ _"], size: int) -> None:
     if scores.shape != (size, size):
-        raise UserError(f"{name} has shape {tuple(scores.shape)}; it must be {(size, size)}, kinds")
+        raise UserError(
+            f"{name} has shape {tuple(scores.shape)}; it must be {(size, size)}, kinds",
+            parameter=name,
+        )

@@ -128,10 +128,11 @@ class BracketTransformer:
         if len(self.vectors) not in (self._kinds, 2 * self.types + 1):
             raise UserError(
                 f"vectors have {len(self.vectors)} rows; there are {self._kinds} kinds and "
-                f"{2 * self.types + 1} tokens"
+                f"{2 * self.types + 1} tokens",
+                parameter="vectors",
             )
         if not self.layers:
-            raise UserError("layers is empty; at least one is needed")
+            raise UserError("layers is empty; at least one is needed", parameter="layers")
 
     def __repr__(self) -> str:
         size = f"{counted(self.types, 'bracket type')}, depth at most {self.max_depth}"

@@ -50,9 +50,12 @@ class HeadsTransformer:
     def __post_init__(self) -> None:
         wanted = 2 * self.types * self.max_depth + 1
         if len(self.vectors) != wanted:
-            raise UserError(f"vectors have {len(self.vectors)} rows; there are {wanted} kinds")
+            raise UserError(
+                f"vectors have {len(self.vectors)} rows; there are {wanted} kinds",
+                parameter="vectors",
+            )
         if not self.heads:
-            raise UserError("heads is empty; at least one is needed")
+            raise UserError("heads is empty; at least one is needed", parameter="heads")
 
     def __repr__(self) -> str:
         size = f"{counted(self.types, 'bracket type')}, depth at most {self.max_depth}"
@@ -140,7 +143,9 @@ def with_decoy(
         The decoy writes the vector (s, …, s) for a key of the kind with size s.
     """
     if not (model.minimal and len(model.layers) == 1):
-        raise UserError("the model must have a minimal first layer and one layer after it")
+        raise UserError(
+            "the model must have a minimal first layer and one layer after it", parameter="model"
+        )
     (layer,) = model.layers
     inverse = torch.linalg.pinv(model.vectors)  # width × kinds
     key, query = factors(inverse @ scores @ inverse.T)

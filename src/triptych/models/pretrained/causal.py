@@ -150,7 +150,8 @@ class PretrainedCausalLM:
         if read.shape[1] == 0:
             raise UserError(
                 "the prefix is empty, and this model has no BOS token to begin with; pass a "
-                "prefix of at least one token, or name a token with bos=ID"
+                "prefix of at least one token, or name a token with bos=ID",
+                parameter="prefix",
             )
         if len(read) == 0:
             return torch.zeros((0, self.vocab_size), dtype=torch.float64, device=self.device)
@@ -218,10 +219,13 @@ class PretrainedCausalLM:
             if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
                 raise UserError(
                     f"messages[{i}] is {shown(message)}; a message is a dictionary with "
-                    "'role' and 'content'"
+                    "'role' and 'content'",
+                    parameter="messages",
                 )
         if not said:
-            raise UserError("messages is empty; a conversation has at least one message")
+            raise UserError(
+                "messages is empty; a conversation has at least one message", parameter="messages"
+            )
         text = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
         row = tokenizer(text, add_special_tokens=False)["input_ids"]
         if self.bos_token is not None and row[:1] == [self.bos_token]:
@@ -258,7 +262,8 @@ class PretrainedCausalLM:
             if length is None:
                 raise UserError(
                     f"the config of {type(self.model).__name__} does not say how long its context "
-                    "is; pass length"
+                    "is; pass length",
+                    parameter="length",
                 )
             return as_size("length", length)
         most = context - (self.bos_token is not None)
@@ -276,7 +281,10 @@ class PretrainedCausalLM:
 
     def _prompts(self, prompts: Sequence[str] | Prefix) -> list[list[int]]:
         if isinstance(prompts, str):
-            raise UserError(f"prompts is the string {shown(prompts)}; pass a list of prompts")
+            raise UserError(
+                f"prompts is the string {shown(prompts)}; pass a list of prompts",
+                parameter="prompts",
+            )
         if isinstance(prompts, Sequence) and any(isinstance(text, str) for text in prompts):
             rows = self.encode(prompts)
         else:
@@ -284,17 +292,21 @@ class PretrainedCausalLM:
             rows = [self._checked_row(f"prompts[{b}]", row) for b, row in enumerate(rows)]
             self._check_no_padding(rows)
         if not rows:
-            raise UserError("prompts is empty; pass at least one, [[]] for an empty one")
+            raise UserError(
+                "prompts is empty; pass at least one, [[]] for an empty one", parameter="prompts"
+            )
         for b, row in enumerate(rows):
             if self.bos_token is not None and row[:1] == [self.bos_token]:
                 raise UserError(
                     f"prompts[{b}] begins with {self.bos_token}, the BOS token, which is put "
-                    "before every prompt; leave it out, or make the model with bos=False"
+                    "before every prompt; leave it out, or make the model with bos=False",
+                    parameter="prompts",
                 )
             if len(row) >= self.length:
                 raise UserError(
                     f"prompts[{b}] has {len(row)} tokens; sequences of this model have at most "
-                    f"{self.length}, and one must follow the prompt"
+                    f"{self.length}, and one must follow the prompt",
+                    parameter="prompts",
                 )
         return rows
 
@@ -318,7 +330,8 @@ class PretrainedCausalLM:
         bad = [token for token in row if not 0 <= token < vocab_size]
         if bad:
             raise UserError(
-                f"{name} has the token {bad[0]}; the tokens of this model are 0..{vocab_size - 1}"
+                f"{name} has the token {bad[0]}; the tokens of this model are 0..{vocab_size - 1}",
+                parameter=name,
             )
         return row
 
@@ -388,20 +401,23 @@ def _check_model(model: Any) -> None:
     if not known or not hasattr(model, "config"):
         raise UserError(
             f"model is a {type(model).__name__}; pass a model of transformers' "
-            "AutoModelForCausalLM, or its name to PretrainedCausalLM.from_pretrained"
+            "AutoModelForCausalLM, or its name to PretrainedCausalLM.from_pretrained",
+            parameter="model",
         )
     network: Any = model
     table, head = network.get_input_embeddings(), network.get_output_embeddings()
     if not isinstance(table, nn.Embedding) or head is None:
         raise UserError(
             f"{type(model).__name__} is not a causal language model: it needs a table of token "
-            "embeddings and an output for every token"
+            "embeddings and an output for every token",
+            parameter="model",
         )
     outputs = head.weight.shape[0]
     if outputs != table.num_embeddings:
         raise UserError(
             f"{type(model).__name__} has {outputs} outputs and embeds {table.num_embeddings} "
-            "tokens; they must be as many"
+            "tokens; they must be as many",
+            parameter="model",
         )
 
 
@@ -413,7 +429,8 @@ def check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
     if max(beyond, default=0) >= vocab_size:
         raise UserError(
             f"the tokenizer has a token {max(beyond)} and the model has tokens "
-            f"0..{vocab_size - 1}: it is the tokenizer of another model"
+            f"0..{vocab_size - 1}: it is the tokenizer of another model",
+            parameter="tokenizer",
         )
 
 

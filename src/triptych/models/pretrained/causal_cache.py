@@ -138,7 +138,8 @@ class PretrainedDecoder(Prefixes):
             raise UserError(
                 f"row {int(rows[needed == 0][0])} is empty, and this model has no BOS token to "
                 "begin with; give it a prompt of at least one token, or name a token with "
-                "PretrainedCausalLM(..., bos=ID)"
+                "PretrainedCausalLM(..., bos=ID)",
+                parameter="rows",
             )
         self._known[rows] = torch.minimum(self._known[rows], needed - 1)
         rows, copies = self._first_of_equals(rows)
@@ -385,11 +386,14 @@ def attention_windows(model: Any) -> dict[str, int | None]:
     kind = type(model).__name__
     config = model.config.get_text_config(decoder=True)
     if model.config.is_encoder_decoder:
-        raise UserError(f"{kind} has an encoder; a causal model has a decoder alone")
+        raise UserError(
+            f"{kind} has an encoder; a causal model has a decoder alone", parameter="model"
+        )
     if getattr(model, "_is_stateful", False):
         raise UserError(
             f"{kind} keeps a recurrent state, and that cannot go back to an earlier token; use a "
-            "model whose layers are all attention"
+            "model whose layers are all attention",
+            parameter="model",
         )
     how = getattr(config, "_attn_implementation", None) or "eager"
     if how not in ("sdpa", "eager"):
@@ -440,5 +444,5 @@ def as_layer(layer: Count, model: Any) -> int:
     layer = as_count("layer", layer, at_least=None)
     layers = model.config.get_text_config(decoder=True).num_hidden_layers
     if not -1 <= layer <= layers:
-        raise UserError(f"layer is {layer}; this model has 0 to {layers}, or -1")
+        raise UserError(f"layer is {layer}; this model has 0 to {layers}, or -1", parameter="layer")
     return layers if layer == -1 else layer

@@ -68,13 +68,15 @@ def _load(
     except ValueError as error:
         refuse_own_code(shown_name, error)
         raise UserError(
-            f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}"
+            f"{shown_name!r} is not a causal model that transformers can load: {_short(error)}",
+            parameter="shown_name",
         ) from error
     except Exception as error:  # the readers of damaged files raise classes of their own
         raise UserError(
             f"the causal model {shown_name!r} could not be loaded: {_short(error)} Check the name "
             "and the connection, or save the model and its tokenizer with save_pretrained where "
-            "there is one and pass that folder (config.json, model.safetensors, tokenizer.json)"
+            "there is one and pass that folder (config.json, model.safetensors, tokenizer.json)",
+            parameter="shown_name",
         ) from error
     model, loaded = both
     _check_weights(shown_name, loaded)
@@ -89,7 +91,8 @@ def _load(
         raise UserError(
             f"{shown_name!r} has a model, and no tokenizer that transformers can load: "
             f"{_short(error)} Save it there with tokenizer.save_pretrained, or load both yourself "
-            "and pass PretrainedCausalLM(model, tokenizer)"
+            "and pass PretrainedCausalLM(model, tokenizer)",
+            parameter="shown_name",
         ) from error
 
 
@@ -99,7 +102,9 @@ def as_dtype(dtype: torch.dtype | str) -> torch.dtype:
         return _DTYPES[dtype]
     if dtype in _DTYPES.values() and isinstance(dtype, torch.dtype):
         return dtype
-    raise UserError(f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}")
+    raise UserError(
+        f"dtype is {shown(dtype)}; it must be one of {', '.join(_DTYPES)}", parameter="dtype"
+    )
 
 
 def _place(where: str | Path, gguf_file: str | None) -> tuple[str, str | None]:

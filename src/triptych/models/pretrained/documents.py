@@ -128,7 +128,7 @@ def _fetched_texts() -> list[str]:
 def _of_folder(folder: Path) -> list[Document]:
     files = sorted(folder.rglob("*.txt"))
     if not files:
-        raise UserError(f"the folder {str(folder)!r} has no .txt files")
+        raise UserError(f"the folder {str(folder)!r} has no .txt files", parameter="folder")
     return [found for file in files if (found := paragraphs(_text(file)))]
 
 
@@ -138,7 +138,9 @@ def _text(file: Path) -> str:
     except UnicodeDecodeError as error:
         raise UserError(_not_text(file)) from error
     except OSError as error:
-        raise UserError(f"{str(file)!r} cannot be read: {error.strerror}") from error
+        raise UserError(
+            f"{str(file)!r} cannot be read: {error.strerror}", parameter="file"
+        ) from error
     if "\0" in text:
         raise UserError(_not_text(file))
     return text

@@ -107,7 +107,8 @@ class PretrainedEncoder:
         if not isinstance(self.model, nn.Module) or not isinstance(table, nn.Embedding):
             raise UserError(
                 f"{self.name} is a {type(self.model).__name__}, which has no table of word "
-                "embeddings; give an encoder or a causal model that reads text"
+                "embeddings; give an encoder or a causal model that reads text",
+                parameter="model",
             )
         self.model.eval()
         self.model.requires_grad_(False)
@@ -186,7 +187,10 @@ class PretrainedEncoder:
             return reached.states[:, 0].float()
         finally:
             hook.remove()
-        raise UserError(f"{self.name} does not read its first layer; its inputs cannot be seen")
+        raise UserError(
+            f"{self.name} does not read its first layer; its inputs cannot be seen",
+            parameter="name",
+        )
 
     @torch.no_grad()
     def attention(self, inputs: Sequence[int]) -> Float[Tensor, "layers heads t t"]:
@@ -235,7 +239,8 @@ class PretrainedEncoder:
         except (TypeError, ValueError, AttributeError, RuntimeError) as error:
             raise UserError(
                 f"{self.name} ({type(self.model).__name__}) does not show attention weights for "
-                f"text; give an encoder or a causal model: {str(error)[:120]}"
+                f"text; give an encoder or a causal model: {str(error)[:120]}",
+                parameter="model",
             ) from error
         return "causal" if not seen.triu(1).any() else "encoder"
 

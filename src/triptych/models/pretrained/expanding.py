@@ -22,7 +22,9 @@ def check_expandable(name: str) -> None:
     """Refuse what is no .gguf file."""
     entry = fetching.find_entry(name)
     if [Path(file.path).suffix for file in entry.files] != [".gguf"]:
-        raise UserError(f"{name} is not a .gguf file, so there is nothing to expand")
+        raise UserError(
+            f"{name} is not a .gguf file, so there is nothing to expand", parameter=name
+        )
 
 
 def expand(name: str) -> Path:

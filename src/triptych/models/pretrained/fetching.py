@@ -87,7 +87,7 @@ def cached(name: str) -> Path | None:
 def fetched(name: str) -> Path:
     """`cached`, and a sentence where it is not here."""
     if (place := cached(name)) is None:
-        raise UserError(f"{name} is not here yet: run `triptych fetch {name}`")
+        raise UserError(f"{name} is not here yet: run `triptych fetch {name}`", parameter=name)
     return place
 
 
@@ -238,14 +238,18 @@ def download(requirement: str, folder: Path) -> None:
     if "No module named pip" in told:
         raise UserError(
             f"{requirement} cannot be downloaded: this Python has no pip; install it with "
-            f"`{sys.executable} -m ensurepip`"
+            f"`{sys.executable} -m ensurepip`",
+            parameter="requirement",
         )
     if "No space left" in told:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     if re.search(r"NewConnectionError|ConnectionError|name resolution|timed out|ProxyError", told):
-        raise UserError(f"{requirement} cannot be downloaded: there is no connection to the index")
+        raise UserError(
+            f"{requirement} cannot be downloaded: there is no connection to the index",
+            parameter="requirement",
+        )
     last = next((line for line in told.splitlines() if line.startswith("ERROR")), "no reason given")
-    raise UserError(f"pip cannot download {requirement}: {last[:200]}")
+    raise UserError(f"pip cannot download {requirement}: {last[:200]}", parameter="requirement")
 
 
 def _wheel(folder: Path, package: str, version: str) -> Path | None:
@@ -307,7 +311,9 @@ def _write(
 ) -> None:
     """Write a file and compare its size and sum; a wrong one is deleted."""
     if not file.path.endswith(DATA):
-        raise UserError(f"{file.path} is not fetched: only {', '.join(DATA)} files are")
+        raise UserError(
+            f"{file.path} is not fetched: only {', '.join(DATA)} files are", parameter="file"
+        )
     path = folder / file.path
     digest, written = hashlib.sha256(), 0
     with path.open("wb") as out:
@@ -323,7 +329,8 @@ def _write(
         path.unlink()
         raise UserError(
             f"{file.path} came with {written} bytes and sha256 {digest.hexdigest()[:12]}..., and "
-            f"should have {file.size} bytes and {file.sha256[:12]}...; it was deleted"
+            f"should have {file.size} bytes and {file.sha256[:12]}...; it was deleted",
+            parameter="file",
         )
 
 
@@ -351,9 +358,11 @@ def _said_in_a_sentence(entry: Entry) -> Iterator[None]:
         if error.errno == errno.ENOSPC:
             raise UserError(
                 f"there is no room for {entry.name} in {cache_folder()} ({error.strerror}); set "
-                "TRIPTYCH_CACHE to a folder on another disk"
+                "TRIPTYCH_CACHE to a folder on another disk",
+                parameter="entry",
             ) from error
         raise UserError(
             f"{entry.name} cannot be written to {cache_folder()} ({error.strerror or error}); set "
-            "TRIPTYCH_CACHE to a folder that you may write to"
+            "TRIPTYCH_CACHE to a folder that you may write to",
+            parameter="entry",
         ) from error

@@ -86,7 +86,8 @@ class PretrainedMaskedLM:
         if self.length < 1:
             raise UserError(
                 f"before and after take {self._specials} positions; this model has "
-                f"{_positions(self.model)}, so no word fits between them"
+                f"{_positions(self.model)}, so no word fits between them",
+                parameter="before",
             )
         self.model.eval()
         self.model.requires_grad_(False)
@@ -194,7 +195,10 @@ class PretrainedMaskedLM:
         if at is not None:
             at = as_count("at", at, at_least=None)
             if not 0 <= at < vectors.shape[1]:
-                raise UserError(f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}")
+                raise UserError(
+                    f"at is {at}; the input has positions 0 to {vectors.shape[1] - 1}",
+                    parameter="at",
+                )
             logits = logits[:, at : at + 1]
         return logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(-1)
 
@@ -227,7 +231,8 @@ class PretrainedMaskedLM:
         if vectors.ndim != 3 or vectors.shape[-1] != self.width:
             raise UserError(
                 f"vectors have shape {tuple(vectors.shape)}; this model reads vectors of shape "
-                f"(batch, t, {self.width})"
+                f"(batch, t, {self.width})",
+                parameter="vectors",
             )
         self._check_device("vectors", vectors)
         batch, t = vectors.shape[:2]
@@ -251,7 +256,8 @@ class PretrainedMaskedLM:
     def _check_device(self, name: str, tensor: Tensor) -> None:
         if tensor.device != self.device:
             raise UserError(
-                f"{name} are on {tensor.device} and the model on {self.device}; move one of them"
+                f"{name} are on {tensor.device} and the model on {self.device}; move one of them",
+                parameter=name,
             )
 
     @torch.no_grad()
@@ -284,7 +290,8 @@ class PretrainedMaskedLM:
             raise UserError(
                 f"{kind} answers differently to tokens and to their embeddings (logits differ by "
                 f"{difference:.2g}): its family does more to tokens than to embed them, or mask_id "
-                "is its padding token. A soft prompt on it would mean something else"
+                "is its padding token. A soft prompt on it would mean something else",
+                parameter="mask_id",
             )
 
 
@@ -309,7 +316,8 @@ def _load(name: str, dtype: torch.dtype, where: Mapping[str, Any]) -> tuple[Any,
     except ValueError as error:
         refuse_own_code(name, error)
         raise UserError(
-            f"{name!r} is not a masked LM that transformers can load: {_short(error)}"
+            f"{name!r} is not a masked LM that transformers can load: {_short(error)}",
+            parameter=name,
         ) from error
     except Exception as error:  # the readers of damaged files raise classes of their own
         raise UserError(
@@ -329,7 +337,8 @@ def _load(name: str, dtype: torch.dtype, where: Mapping[str, Any]) -> tuple[Any,
     if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
         raise UserError(
             f"{name!r} has no vocabulary for its tokenizer; save the tokenizer there too "
-            "(tokenizer.save_pretrained)"
+            "(tokenizer.save_pretrained)",
+            parameter=name,
         )
     return model, tokenizer
 
@@ -352,7 +361,7 @@ def _special_tokens_around(tokenizer: Any) -> tuple[tuple[int, ...], tuple[int, 
 def _ids_of(words: Sequence[str], tokenizer: Any) -> Int[Tensor, " words"]:
     """The token id of each word."""
     if isinstance(words, str):
-        raise UserError(f"words is the string {words!r}; pass a list of words")
+        raise UserError(f"words is the string {words!r}; pass a list of words", parameter="words")
     found: dict[int, str] = {}
     for word in words:
         ids = tokenizer(word, add_special_tokens=False)["input_ids"]
@@ -360,13 +369,18 @@ def _ids_of(words: Sequence[str], tokenizer: Any) -> Int[Tensor, " words"]:
             pieces = tokenizer.convert_ids_to_tokens(ids)
             raise UserError(
                 f"the word {word!r} is {len(ids)} tokens of this tokenizer, {pieces}; "
-                "each word must be one"
+                "each word must be one",
+                parameter="tokenizer",
             )
         if ids[0] == tokenizer.unk_token_id and word != tokenizer.unk_token:
-            raise UserError(f"the word {word!r} is not in the vocabulary of this tokenizer")
+            raise UserError(
+                f"the word {word!r} is not in the vocabulary of this tokenizer",
+                parameter="tokenizer",
+            )
         if ids[0] in found:
             raise UserError(
-                f"the words {found[ids[0]]!r} and {word!r} are the same token of this tokenizer"
+                f"the words {found[ids[0]]!r} and {word!r} are the same token of this tokenizer",
+                parameter="words",
             )
         found[ids[0]] = word
     return torch.tensor(list(found), dtype=torch.long)
@@ -380,30 +394,35 @@ def _check_model(model: Any) -> None:
     if not isinstance(model, nn.Module) or table is None:
         raise UserError(
             f"model is a {type(model).__name__}; pass a model of transformers' "
-            "AutoModelForMaskedLM, or its name to PretrainedMaskedLM.from_pretrained"
+            "AutoModelForMaskedLM, or its name to PretrainedMaskedLM.from_pretrained",
+            parameter="model",
         )
     if not isinstance(table(), nn.Embedding):
         raise UserError(
             f"the input embeddings of {type(model).__name__} are a {type(table()).__name__}; "
-            "a model that reads words has a table of them (torch.nn.Embedding)"
+            "a model that reads words has a table of them (torch.nn.Embedding)",
+            parameter="model",
         )
 
 
 def _check_id(name: str, value: int, size: int) -> None:
     if not 0 <= value < size:
-        raise UserError(f"{name} is {value}; the model's token ids are 0..{size - 1}")
+        raise UserError(
+            f"{name} is {value}; the model's token ids are 0..{size - 1}", parameter=name
+        )
 
 
 def _check_ids(ids: Tensor, size: int) -> None:
     if len(ids) == 0:
-        raise UserError("ids is empty; a language has at least one word")
+        raise UserError("ids is empty; a language has at least one word", parameter="ids")
     first: dict[int, int] = {}
     for word, value in enumerate(ids.tolist()):
         _check_id(f"ids[{word}]", value, size)
         if first.setdefault(value, word) != word:
             raise UserError(
                 f"ids[{first[value]}] and ids[{word}] are both {value}; each word needs its own "
-                "token"
+                "token",
+                parameter="ids",
             )
 
 
@@ -421,6 +440,7 @@ def _positions(model: Any) -> int:
     if not isinstance(positions, int):
         raise UserError(
             f"{type(model).__name__} does not say how many positions it reads: it has no position "
-            "embeddings and no max_position_embeddings in its config"
+            "embeddings and no max_position_embeddings in its config",
+            parameter="model",
         )
     return positions

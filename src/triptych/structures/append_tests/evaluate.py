@@ -193,7 +193,8 @@ def count_cases(prompts: Sequence[Sequence[Evaluation]]) -> Counts:
     for evaluation in (each for prompt in found for each in prompt):
         if not isinstance(evaluation, Evaluation):
             raise UserError(
-                f"prompts has {shown(evaluation)}; it must hold lists of what evaluate() answers"
+                f"prompts has {shown(evaluation)}; it must hold lists of what evaluate() answers",
+                parameter="prompts",
             )
 
     def distinct(typed: bool, pooled: bool) -> int:

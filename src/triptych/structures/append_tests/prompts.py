@@ -74,7 +74,9 @@ def make_prompt(name: str, sums: Sequence[tuple[int, int]], *, cases: Count = 8)
     for pair in as_list("sums", sums, "pairs of numbers"):
         numbers = as_list("a pair of sums", pair, "two numbers")
         if len(numbers) != 2:
-            raise UserError(f"sums has {shown(pair)}; each of them must be a pair of numbers")
+            raise UserError(
+                f"sums has {shown(pair)}; each of them must be a pair of numbers", parameter="sums"
+            )
         a, b = (as_count("a number of sums", number) for number in numbers)
         lines.append(f"assert f({a}, {b}) == {a + b}\n")
     text = (

@@ -91,16 +91,19 @@ class Dyck:
         set_fields(self, type_probs=type_probs, moves=moves)
         if not (self.type_probs > 0).all():
             raise UserError(
-                "type_probs: every bracket type needs a positive probability; drop the others"
+                "type_probs: every bracket type needs a positive probability; drop the others",
+                parameter="type_probs",
             )
         as_size("length", self.length)
         as_size("max_depth", self.max_depth)
         if self.moves[:, -1, OPEN].any():
-            raise UserError("moves at the largest depth must have probability 0 to open")
+            raise UserError(
+                "moves at the largest depth must have probability 0 to open", parameter="moves"
+            )
         if self.moves[:, 0, CLOSE].any():
-            raise UserError("moves at depth 0 must have probability 0 to close")
+            raise UserError("moves at depth 0 must have probability 0 to close", parameter="moves")
         if self.moves[:, 1:, END].any():
-            raise UserError("moves at depth > 0 must have probability 0 to end")
+            raise UserError("moves at depth > 0 must have probability 0 to end", parameter="moves")
 
     def __repr__(self) -> str:
         types = counted(self.types, "bracket type")
@@ -259,7 +262,9 @@ class Dyck:
         tokens = as_tokens(tokens, self.vocab_size, device=self.device)
         batch, length = tokens.shape
         if length > self.length:
-            raise UserError(f"{length} tokens; strings of this law have {self.length}")
+            raise UserError(
+                f"{length} tokens; strings of this law have {self.length}", parameter="tokens"
+            )
         zeros = torch.zeros(batch, dtype=torch.long, device=tokens.device)
         depth, error, position = zeros, zeros.clone(), torch.full_like(zeros, length)
         log_prob = torch.zeros(batch, dtype=torch.float64, device=tokens.device)

@@ -96,7 +96,8 @@ class CarelessBrackets:
         if self.dyck.types < 2 or self.dyck.ends:
             raise UserError(
                 f"dyck is {self.dyck!r}; a careless writer needs two types of brackets or more, "
-                "and strings without an end token"
+                "and strings without an end token",
+                parameter="dyck",
             )
 
     def __repr__(self) -> str:

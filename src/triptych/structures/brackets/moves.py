@@ -47,7 +47,7 @@ def conditioned(weights: Numbers, final: Numbers, on: str) -> Float[Tensor, "len
     as_size("the number of positions in weights", len(weights))
     as_text("on", on)
     if (weights < 0).any() or (final < 0).any():
-        raise UserError("weights and final must not be negative")
+        raise UserError("weights and final must not be negative", parameter="weights")
     # A depth from which the end cannot be reached is never visited; any legal move will do.
     moves = free_moves(weights.shape[1] - 1, 0.5).expand_as(weights).clone()
     ahead, nowhere = final.log(), torch.full((1,), -torch.inf, dtype=final.dtype)
@@ -58,7 +58,9 @@ def conditioned(weights: Numbers, final: Numbers, on: str) -> Float[Tensor, "len
         reached = ~torch.isneginf(ahead)
         moves[t, reached] = (joint - ahead[:, None])[reached].exp()
     if torch.isneginf(ahead[0]):
-        raise UserError(f"no balanced string of this depth has {on}: final is never reached")
+        raise UserError(
+            f"no balanced string of this depth has {on}: final is never reached", parameter="final"
+        )
     return moves
 
 
@@ -66,7 +68,9 @@ def depth_for(length: Count, max_depth: Count | None) -> int:
     """The largest depth of balanced strings of this length, or the bound if that is smaller."""
     length = as_size("length", length, at_least=0)
     if length < 2 or length % 2:
-        raise UserError(f"length is {length}; balanced strings have a positive even length")
+        raise UserError(
+            f"length is {length}; balanced strings have a positive even length", parameter="length"
+        )
     return length // 2 if max_depth is None else min(length // 2, as_size("max_depth", max_depth))
 
 

@@ -45,7 +45,8 @@ def tree_of_stacks(types: Count, max_depth: Count, device: torch.device | str = 
         raise UserError(
             f"types = {types} and max_depth = {max_depth} make more than {MAX_STACKS} stacks, "
             "the most that masked conditionals enumerate: lower max_depth "
-            "(log_prob, next_token_log_probs and sample have no such limit)"
+            "(log_prob, next_token_log_probs and sample have no such limit)",
+            parameter="types",
         )
     depth = torch.repeat_interleave(torch.arange(max_depth + 1), torch.tensor(sizes))
     return Tree(types, depth.to(device), sum(sizes[:-1]))

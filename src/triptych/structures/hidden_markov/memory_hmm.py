@@ -101,7 +101,10 @@ class MemoryHMM:
         emission = as_distributions("emission", self.emission, shape=(None,) * 4, meaning=meaning)
         values, cells, syntax, _ = emission.shape
         if not emission.numel():
-            raise UserError(f"emission has shape {tuple(emission.shape)}; it must be {meaning}")
+            raise UserError(
+                f"emission has shape {tuple(emission.shape)}; it must be {meaning}",
+                parameter="emission",
+            )
         tensors = {"emission": emission}
         for name, shape in (
             ("memory", (values,) * cells),
@@ -382,7 +385,10 @@ class MemoryHMM:
         """Vectors of `width` numbers, in any number of rows; gradients pass."""
         given = as_floats("vectors", vectors, device=self.device)
         if given.shape[-1:] != (width,):
-            raise UserError(f"vectors has shape {tuple(given.shape)}; its last must be {width}")
+            raise UserError(
+                f"vectors has shape {tuple(given.shape)}; its last must be {width}",
+                parameter="vectors",
+            )
         return given
 
     @property

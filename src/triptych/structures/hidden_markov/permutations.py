@@ -38,7 +38,7 @@ def softmax(logits: np.ndarray, temperature: Number) -> np.ndarray:
     temperature = as_number("temperature", temperature, above=0)
     values = as_floats("logits", logits).numpy()
     if values.ndim == 0 or values.shape[-1] == 0:
-        raise UserError("logits has no outcomes: its last dimension is empty")
+        raise UserError("logits has no outcomes: its last dimension is empty", parameter="logits")
     with np.errstate(over="ignore"):  # a difference that is infinitely large weighs 0
         scaled = np.exp((values - values.max(-1, keepdims=True)) / temperature)
     return scaled / scaled.sum(-1, keepdims=True)

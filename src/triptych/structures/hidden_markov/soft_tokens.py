@@ -19,11 +19,14 @@ def as_soft_tokens(
         device=device,
     )
     if soft.shape[1] == 0:
-        raise UserError("vectors has no soft tokens: the sequence has length 0")
+        raise UserError(
+            "vectors has no soft tokens: the sequence has length 0", parameter="vectors"
+        )
     if (soft < 0).any():
         where = torch.nonzero(soft < 0)[0].tolist()
         raise UserError(
-            f"vectors{where} is {soft[tuple(where)].item()}; soft tokens must not be negative"
+            f"vectors{where} is {soft[tuple(where)].item()}; soft tokens must not be negative",
+            parameter="vectors",
         )
     return soft
 
@@ -36,5 +39,5 @@ def at_position(
         return messages
     at, positions = as_count("at", at, at_least=None), messages.shape[1]
     if not 0 <= at < positions:
-        raise UserError(f"at is {at}; the input has positions 0 to {positions - 1}")
+        raise UserError(f"at is {at}; the input has positions 0 to {positions - 1}", parameter="at")
     return messages[:, at : at + 1]

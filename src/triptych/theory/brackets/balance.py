@@ -47,7 +47,10 @@ class Attention(NamedTuple):
     def of(cls, model: BracketTransformer) -> "Attention":
         """Of a network whose first layer is minimal."""
         if not (model.minimal and len(model.layers) == 1):
-            raise UserError("the model must have a minimal first layer and one layer after it")
+            raise UserError(
+                "the model must have a minimal first layer and one layer after it",
+                parameter="model",
+            )
         layer, e = model.layers[0], model.vectors
         values = e @ layer.value.T
         return cls(
@@ -117,7 +120,8 @@ def rivals(attention: Attention, type_: int, level: int) -> Rivals:
     if attention.types < 2 or level < 2:
         raise UserError(
             f"P needs two types of brackets and a level of 2 or more, so that stacks can differ in "
-            f"their last bracket; given {attention.types} and {level}"
+            f"their last bracket; given {attention.types} and {level}",
+            parameter="level",
         )
     if attention.types ** (level - 1) > MAX_STACKS:
         raise UserError(f"{attention.types}^{level - 1} stacks; at most {MAX_STACKS} are compared")

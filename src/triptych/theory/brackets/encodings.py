@@ -67,7 +67,9 @@ def twin_stacks(vectors: Float[Tensor, "kinds width"], types: Count, max_depth: 
     kinds = _kinds(vectors, types, max_depth)
     types, max_depth = kinds.opening.shape
     if types < 2 or max_depth < 2:
-        raise UserError("two types and depth 2 are needed for two stacks to end differently")
+        raise UserError(
+            "two types and depth 2 are needed for two stacks to end differently", parameter="types"
+        )
     found: Twins | None = None
     for depth in range(1, max_depth):
         stacks = all_sequences(types, depth)
@@ -85,5 +87,8 @@ def twin_stacks(vectors: Float[Tensor, "kinds width"], types: Count, max_depth: 
 def _kinds(vectors: Float[Tensor, "kinds width"], types: Count, max_depth: Count) -> Kinds:
     kinds = Kinds.of(as_size("types", types), as_size("max_depth", max_depth))
     if len(vectors) != kinds.start + 1:
-        raise UserError(f"vectors has {len(vectors)} rows; there are {kinds.start + 1} kinds")
+        raise UserError(
+            f"vectors has {len(vectors)} rows; there are {kinds.start + 1} kinds",
+            parameter="vectors",
+        )
     return kinds

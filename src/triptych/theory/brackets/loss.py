@@ -67,7 +67,10 @@ def prefix_states(types: Count, max_depth: Count, length: Count, *, q: Number) -
                 after[then] = after.get(then, 0.0) + mass * (1 - opens)
         now = after
         if len(total) + len(now) > MAX_STATES:
-            raise UserError(f"more than {MAX_STATES} states at length {length}: ask a shorter one")
+            raise UserError(
+                f"more than {MAX_STATES} states at length {length}: ask a shorter one",
+                parameter="length",
+            )
     return _as_tensors(total, types, max_depth, q, kinds)
 
 

@@ -84,7 +84,8 @@ def stack_likeness(pattern: Float[Tensor, "n n"], tokens: Int[Tensor, " t"], typ
     if pattern.shape[0] != len(places) + 1:
         raise UserError(
             f"the pattern has {pattern.shape[0]} positions; the word has {len(places)} tokens and "
-            "a start token before them"
+            "a start token before them",
+            parameter="pattern",
         )
     weights = [
         float(pattern[place + 1, partner + 1])

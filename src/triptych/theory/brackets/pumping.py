@@ -38,7 +38,8 @@ def pumped(
     if len(stack) != pump.query_level - 1:
         raise UserError(
             f"a query of level {pump.query_level} stands on {pump.query_level - 1} open brackets; "
-            f"the stack has {len(stack)}"
+            f"the stack has {len(stack)}",
+            parameter="stack",
         )
     rise = pump.pair_level - 1
     tokens = [0] * rise + [2 * pump.pair_type, 2 * pump.pair_type + 1] * pairs

@@ -175,7 +175,9 @@ def resampled_law(table: Table, value: Value, n: int) -> Table:
             break
         states, before = _resampled(extended, gain, n), now
     if not law.sum() > 0:
-        raise UserError("every particle dies: the value is 0 on all that the table writes")
+        raise UserError(
+            "every particle dies: the value is 0 on all that the table writes", parameter="table"
+        )
     return Table(vocab, table.length, torch.from_numpy(law / law.sum()).log())
 
 
@@ -235,7 +237,8 @@ def _check_multisets(prefixes: int, n: int) -> None:
     if (number := math.comb(n + prefixes - 1, n)) > MAX_MULTISETS:
         raise UserError(
             f"{n} particles at {prefixes} prefixes make {number} multisets; at most "
-            f"{MAX_MULTISETS} are followed: give a smaller n or shorter strings"
+            f"{MAX_MULTISETS} are followed: give a smaller n or shorter strings",
+            parameter="prefixes",
         )
 
 

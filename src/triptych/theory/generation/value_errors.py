@@ -200,7 +200,9 @@ def exact_calibration(
     depths = range(1, table.length + 1)
     success = exact.mean(exact.tau)
     if not success > 0:
-        raise UserError(f"the outcome {outcome!r} is 0 on all that the table writes")
+        raise UserError(
+            f"the outcome {outcome!r} is 0 on all that the table writes", parameter="outcome"
+        )
     said, leaf = [exact.said(t) for t in depths], exact.said(table.length)
     levels = tuple(Level(t, *map(_known, exact.errors(t, said[t - 1], success))) for t in depths)
     passed = torch.stack(

@@ -42,9 +42,14 @@ def ratio_of_means(
     _check("above", a, most_above)
     _check("below", b, most_below)
     if len(a) != len(b):
-        raise UserError(f"above has {len(a)} numbers and below {len(b)}; give as many")
+        raise UserError(
+            f"above has {len(a)} numbers and below {len(b)}; give as many", parameter="above"
+        )
     if not 0 < confidence < 1:
-        raise UserError(f"confidence is {confidence}; it must lie strictly between 0 and 1")
+        raise UserError(
+            f"confidence is {confidence}; it must lie strictly between 0 and 1",
+            parameter="confidence",
+        )
     largest = most_above if below is None else math.inf
     if b.sum() == 0:
         return Estimate(math.nan, 0.0, math.inf, len(a), confidence)
@@ -126,9 +131,10 @@ def _most_capital(
 
 def _check(name: str, values: np.ndarray, most: float) -> None:
     if values.ndim != 1 or len(values) == 0 or not np.isfinite(values).all():
-        raise UserError(f"{name} must be a list of finite numbers, at least one")
+        raise UserError(f"{name} must be a list of finite numbers, at least one", parameter=name)
     if not 0 < most < math.inf or (values < 0).any() or (values > most * (1 + 1e-9)).any():
         raise UserError(
             f"{name} holds numbers from {min(values):g} to {max(values):g}; "
-            f"they must lie between 0 and {most:g}"
+            f"they must lie between 0 and {most:g}",
+            parameter=name,
         )

@@ -61,7 +61,8 @@ class TabledRefiner:
         if hypotheses != vocab**length:
             raise UserError(
                 f"log_laws has shape {tuple(laws.shape)}; {length} positions and {vocab} tokens "
-                f"have {vocab**length} hypotheses"
+                f"have {vocab**length} hypotheses",
+                parameter="log_laws",
             )
         check_sums(laws, "log_laws", lambda k: f"for hypothesis {k // length}")
         set_fields(self, log_laws=laws)
@@ -148,7 +149,8 @@ def ideal_refiner(
     """
     if not isinstance(table, Table):
         raise UserError(
-            f"table is a {type(table).__name__}; it must be a Table: Table.of makes one"
+            f"table is a {type(table).__name__}; it must be a Table: Table.of makes one",
+            parameter="table",
         )
     right = as_probability("right", right)
     stages = as_count("stages", stages, at_least=1, at_most=2)

@@ -58,7 +58,8 @@ def output_laws(
     if not isinstance(refiner, TabledRefiner):
         raise UserError(
             f"refiner is a {type(refiner).__name__}; it must be a TabledRefiner: "
-            "TabledRefiner.of(refiner, vocab, length) makes one"
+            "TabledRefiner.of(refiner, vocab, length) makes one",
+            parameter="refiner",
         )
     steps = as_count("steps", steps, at_least=1)
     sample = as_flag("sample", sample)
@@ -138,7 +139,10 @@ def _as_start(start: Numbers | None, count: int) -> Float[Tensor, " count"]:
         return torch.full((count,), 1 / count, dtype=torch.float64)
     law = as_floats("start", start, shape=(count,), meaning=f"[{count}], one for each hypothesis")
     if (law < 0).any() or not (law.sum() - 1).abs() < 1e-8:
-        raise UserError(f"start sums to {law.sum().item():.6g}; it must be a law on all hypotheses")
+        raise UserError(
+            f"start sums to {law.sum().item():.6g}; it must be a law on all hypotheses",
+            parameter="start",
+        )
     return law
 
 
@@ -185,7 +189,9 @@ def quality(
     """Measure a law on all sequences; `one_way` marks the sentences that do not mix ways."""
     pieces = as_size("pieces", pieces)
     if truth.length % pieces:
-        raise UserError(f"pieces is {pieces}; it must divide the {truth.length} tokens")
+        raise UserError(
+            f"pieces is {pieces}; it must divide the {truth.length} tokens", parameter="pieces"
+        )
     probs = as_floats("law", law, shape=(len(truth.log_probs),), meaning="[count]")
     every = truth.sequences
     words = every.reshape(len(every), -1, pieces)

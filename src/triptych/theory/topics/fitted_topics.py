@@ -80,7 +80,7 @@ def count_words(
     `names[w]` is token w as a word, None if it is none.
     """
     if not documents or not any(len(tokens) for tokens in documents):
-        raise UserError("the corpus has no words; give documents with text")
+        raise UserError("the corpus has no words; give documents with text", parameter="documents")
     fewest, most = as_count("fewest", fewest, at_least=1), as_number("most", most, above=0)
     rows = np.repeat(np.arange(len(documents)), [len(tokens) for tokens in documents])
     columns = np.concatenate([np.asarray(tokens, dtype=np.int64) for tokens in documents])
@@ -109,10 +109,13 @@ def fit_topics(
     if documents < topics:
         raise UserError(
             f"{documents} documents are too few for {topics} topics; give at least as many "
-            "documents as topics"
+            "documents as topics",
+            parameter="topics",
         )
     if words < topics:
-        raise UserError(f"{words} words are too few for {topics} topics; give more text")
+        raise UserError(
+            f"{words} words are too few for {topics} topics; give more text", parameter="topics"
+        )
     lda = _sklearn().LatentDirichletAllocation(
         topics,
         doc_topic_prior=DOCUMENT_PRIOR,
@@ -152,7 +155,8 @@ def words_per_topic(threshold: float, vocab_size: int) -> int:
     if keep < 2:
         raise UserError(
             f"a threshold of {threshold:g} of {vocab_size} tokens keeps {keep} words a topic; two "
-            f"or more make a pair, so the threshold must be at least {_upwards(2 / vocab_size)}"
+            f"or more make a pair, so the threshold must be at least {_upwards(2 / vocab_size)}",
+            parameter="threshold",
         )
     return keep
 

@@ -58,7 +58,9 @@ class Sizes:
         given = as_list("thresholds", self.thresholds, "numbers")
         set_fields(self, thresholds=tuple(float(each) for each in given))
         if not self.thresholds:
-            raise UserError("thresholds is empty; give one or more, as 0.001")
+            raise UserError(
+                "thresholds is empty; give one or more, as 0.001", parameter="thresholds"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +76,9 @@ class ReadText:
         read = iter(model.encode(texts))
         found = [[next(read) for _ in document] for document in documents]
         if not any(tokens for document in found for tokens in document):
-            raise UserError("the corpus is empty: its documents have no tokens")
+            raise UserError(
+                "the corpus is empty: its documents have no tokens", parameter="documents"
+            )
         return cls(found)
 
     def whole(self) -> list[list[int]]:

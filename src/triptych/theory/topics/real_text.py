@@ -412,13 +412,14 @@ def word_map(
     if len(named) < 2 or min(map(len, named)) < 2 or len(set(words)) < len(words):
         raise UserError(
             "groups of words must be two or more, each of two different words or more; as "
-            "frog,toad and mozart,schubert"
+            "frog,toad and mozart,schubert",
+            parameter="groups",
         )
     table = model.embeddings()
     tokens = [model.word_tokens(word) for word in words]
     unknown = [word for word, ids in zip(words, tokens, strict=True) if not ids]
     if unknown:
-        raise UserError(f"the model has no token for the word {unknown[0]!r}")
+        raise UserError(f"the model has no token for the word {unknown[0]!r}", parameter="model")
     vectors = torch.stack([table[ids].mean(0) for ids in tokens])
     unit = unit_vectors(vectors)
     return WordMap(

@@ -158,7 +158,10 @@ def one_layer(topics: Count, words: Number, drawn: Number) -> OneLayer:
     words = as_number("words", words, at_least=1)
     drawn = as_number("drawn", drawn, at_least=1)
     if round(drawn) > topics:
-        raise UserError(f"drawn is {drawn:g}; a text cannot mix more than its {topics} topics")
+        raise UserError(
+            f"drawn is {drawn:g}; a text cannot mix more than its {topics} topics",
+            parameter="drawn",
+        )
     setting = Setting(topics, round(words), round(drawn))
     value = Value.blocks(setting)
     one = torch.ones((), dtype=torch.float64)

@@ -72,7 +72,9 @@ class Setting:
         for name in ("p_m", "p_c", "p_r"):
             set_fields(self, **{name: as_number(name, getattr(self, name))})
         if self.drawn > self.topics:
-            raise UserError(f"a document cannot have {self.drawn} of {self.topics} topics")
+            raise UserError(
+                f"a document cannot have {self.drawn} of {self.topics} topics", parameter="topics"
+            )
         inside = 0 < self.p_m < 1 and self.p_c >= 0 and self.p_r >= 0
         if not inside or not self.p_c + self.p_r < 1:
             raise UserError(
@@ -218,7 +220,8 @@ def ridge_limit(setting: Setting) -> Float[Tensor, "V V"]:
     if setting.drawn == setting.topics > 1:
         raise UserError(
             f"drawn is {setting.drawn}, all of the topics: every document is the same, and the "
-            "closed form holds for fewer topics only (ridge computes the optimum of any setting)"
+            "closed form holds for fewer topics only (ridge computes the optimum of any setting)",
+            parameter="setting",
         )
     return printed_ridge_limit(setting)
 
@@ -227,7 +230,10 @@ def ridge(setting: Setting, penalty: Number) -> Float[Tensor, "V V"]:
     """argmin L(W) + λ ‖W‖²_F = E[P yᵀ] (E[y yᵀ] + λ)^-1, numerically."""
     penalty = as_number("penalty", penalty)
     if not penalty > 0:
-        raise UserError(f"penalty is {penalty}; it must be positive (ridge_limit is the limit)")
+        raise UserError(
+            f"penalty is {penalty}; it must be positive (ridge_limit is the limit)",
+            parameter="penalty",
+        )
     m = setting.moments
     system = m.yy + penalty * torch.eye(setting.vocab, dtype=torch.float64)
     return torch.linalg.solve(system, m.py.T).T
@@ -331,7 +337,8 @@ def embedding_optimum(
     if not level >= 0 or spread > 1e-9 or (level == 0 and bool(d.any())):
         raise UserError(
             f"no embedding has these constants: the level must be at least 0 (given {level}), "
-            f"deviations must sum to 0 in each topic (off by {spread:.2g}) and vanish at level 0"
+            f"deviations must sum to 0 in each topic (off by {spread:.2g}) and vanish at level 0",
+            parameter="level",
         )
     f = torch.cat([level + d, torch.tensor([-setting.constants[1] * level], dtype=torch.float64)])
     products = torch.outer(f, f) / level if level else torch.zeros((n + 1, n + 1)).double()

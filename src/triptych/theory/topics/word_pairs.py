@@ -240,7 +240,8 @@ def top_pairs(passages: Any, number: int) -> Int[Tensor, "pairs 2"]:
     if together.nnz < number:
         raise UserError(
             f"{together.nnz} pairs of words occur together, and {number} are wanted; give "
-            "more text, or keep fewer words of a topic"
+            "more text, or keep fewer words of a topic",
+            parameter="number",
         )
     order = np.lexsort((together.col, together.row, -together.data))[:number]
     chosen = np.stack([together.row[order], together.col[order]], 1).astype(np.int64)
@@ -271,7 +272,8 @@ def group_gaps(
     others = of[:, None] != of
     if not bool(mates.any(1).all()) or not bool(others.any(1).all()):
         raise UserError(
-            "every group of words needs two words or more, and there must be two groups"
+            "every group of words needs two words or more, and there must be two groups",
+            parameter="groups",
         )
     within = (cosines * mates).sum(1) / mates.sum(1)
     return within - (cosines * others).sum(1) / others.sum(1)

@@ -167,7 +167,9 @@ class Judge:
         try:
             kind.check_schema(schema)
         except jsonschema.SchemaError as error:
-            raise UserError(f"the schema is none of JSON Schema: {error.message[:200]}") from error
+            raise UserError(
+                f"the schema is none of JSON Schema: {error.message[:200]}", parameter="schema"
+            ) from error
         checker = jsonschema.FormatChecker([])
         for name, example in FORMATS.items():
             checks = kind.FORMAT_CHECKER.checkers.get(name)

@@ -92,7 +92,9 @@ def exactly(
         ended.append((log_q[right], log_w[right]))
     log_q, log_w = (torch.cat(part) for part in zip(*ended, strict=True))
     if len(log_q) == 0:
-        raise UserError(f"no text of at most {length} tokens is right and has a chance")
+        raise UserError(
+            f"no text of at most {length} tokens is right and has a chance", parameter="most"
+        )
     q = log_q.exp()
     finished, log_right = float(q.sum()), float((log_q + log_w).logsumexp(0))
     nats = log_right - float((q * log_w).sum()) / finished - math.log(finished)
@@ -141,7 +143,8 @@ def estimated(
         finished[going] = verifier.log_values(_asked(rows, start, over=True)) == 0
     if not finished.any():
         raise UserError(
-            f"none of {n} texts was right after {length} tokens; allow more tokens or draw more"
+            f"none of {n} texts was right after {length} tokens; allow more tokens or draw more",
+            parameter="length",
         )
     values = log_w[finished].numpy()
     found = bootstrap(values, _gap, resamples=resamples)

@@ -32,7 +32,8 @@ def compiled(grammar: "Grammar", vocabulary: Vocabulary) -> Compiled:
         why = said[0] if matcher is None else matcher.get_error()
         raise UserError(
             f"llguidance does not read the {grammar.kind} {shown(grammar.source)}: "
-            f"{' '.join(why.split())[:300]}"
+            f"{' '.join(why.split())[:300]}",
+            parameter="grammar",
         )
     return Compiled(_Matcher(matcher, vocabulary), tuple(said))
 

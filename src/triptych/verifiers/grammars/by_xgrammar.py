@@ -36,7 +36,8 @@ def compiled(grammar: "Grammar", vocabulary: Vocabulary) -> Compiled:
     except (RuntimeError, ValueError, TypeError) as error:
         raise UserError(
             f"xgrammar does not read the {grammar.kind} {shown(grammar.source)}: "
-            f"{' '.join(str(error).split())[:300]}"
+            f"{' '.join(str(error).split())[:300]}",
+            parameter="grammar",
         ) from error
     return Compiled(_Matcher(matcher, len(vocabulary)))
 

@@ -45,7 +45,9 @@ def as_engine(engine: Any) -> Engine:
     """One of the engines."""
     if isinstance(engine, str) and engine in ENGINES:
         return engine
-    raise UserError(f"engine is {shown(engine)}; it must be one of {', '.join(ENGINES)}")
+    raise UserError(
+        f"engine is {shown(engine)}; it must be one of {', '.join(ENGINES)}", parameter="engine"
+    )
 
 
 def engine_version(engine: Engine) -> str | None:
@@ -65,5 +67,6 @@ def not_installed(engine: Engine) -> UserError:
     """What is said where an engine is asked for and not there."""
     return UserError(
         f"the engine {engine} is not installed: pip install 'triptych[grammars]', or take another "
-        f"one of {', '.join(ENGINES)}"
+        f"one of {', '.join(ENGINES)}",
+        parameter="engine",
     )

@@ -47,7 +47,8 @@ class Grammar:
     def __post_init__(self) -> None:
         if not isinstance(self.kind, str) or self.kind not in get_args(Kind):
             raise UserError(
-                f"kind is {shown(self.kind)}; it must be one of {', '.join(get_args(Kind))}"
+                f"kind is {shown(self.kind)}; it must be one of {', '.join(get_args(Kind))}",
+                parameter="kind",
             )
         as_text("source", self.source)
 
@@ -58,14 +59,19 @@ class Grammar:
             try:
                 schema = json.loads(schema)
             except ValueError as error:
-                raise UserError(f"schema is {shown(schema)}, which is not JSON: {error}") from None
+                raise UserError(
+                    f"schema is {shown(schema)}, which is not JSON: {error}", parameter="schema"
+                ) from None
         if not isinstance(schema, Mapping | bool):
-            raise UserError(f"schema is {shown(schema)}; it must be a dict of JSON Schema")
+            raise UserError(
+                f"schema is {shown(schema)}; it must be a dict of JSON Schema", parameter="schema"
+            )
         try:
             return cls("json_schema", json.dumps(schema, ensure_ascii=False, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
             raise UserError(
-                f"schema is {shown(schema)}; it must be what JSON can say: {error}"
+                f"schema is {shown(schema)}; it must be what JSON can say: {error}",
+                parameter="schema",
             ) from None
 
     @classmethod
@@ -74,7 +80,9 @@ class Grammar:
         schema = getattr(model, "model_json_schema", None)
         if not callable(schema):
             raise UserError(
-                f"model is {shown(model)}; it must be a class that inherits from pydantic.BaseModel"
+                f"model is {shown(model)}; it must be a class that inherits from "
+                "pydantic.BaseModel",
+                parameter="model",
             )
         return cls.from_json_schema(_schema_by(schema, model))
 
@@ -103,7 +111,7 @@ class Grammar:
         """One of some texts."""
         texts = [as_text("a choice", text) for text in as_list("choices", choices, "texts")]
         if not texts:
-            raise UserError("choices is empty; it must hold at least one text")
+            raise UserError("choices is empty; it must hold at least one text", parameter="choices")
         return cls("choices", json.dumps(list(dict.fromkeys(texts)), ensure_ascii=False))
 
     @classmethod
@@ -195,5 +203,6 @@ def _schema_by(make: Any, of: Any) -> Any:
         return make()
     except Exception as error:  # pydantic has many errors for what has no schema
         raise UserError(
-            f"pydantic makes no JSON schema of {shown(of)}: {' '.join(str(error).split())[:200]}"
+            f"pydantic makes no JSON schema of {shown(of)}: {' '.join(str(error).split())[:200]}",
+            parameter="of",
         ) from error

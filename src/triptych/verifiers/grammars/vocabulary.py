@@ -36,11 +36,14 @@ class Vocabulary:
     def __post_init__(self) -> None:
         given = as_list("tokens", self.tokens, "tokens, each a string or bytes")
         if not given:
-            raise UserError("tokens is empty; it must hold at least one token")
+            raise UserError("tokens is empty; it must hold at least one token", parameter="tokens")
         tokens = tuple(_as_bytes(f"tokens[{i}]", token) for i, token in enumerate(given))
         ends = [as_count("a token of ends", end) for end in as_list("ends", self.ends, "tokens")]
         if beyond := [end for end in ends if end >= len(tokens)]:
-            raise UserError(f"ends holds the token {beyond[0]}; there are {len(tokens)} tokens")
+            raise UserError(
+                f"ends holds the token {beyond[0]}; there are {len(tokens)} tokens",
+                parameter="ends",
+            )
         written = tuple(b"" if i in ends else token for i, token in enumerate(tokens))
         set_fields(self, tokens=written, ends=tuple(sorted(set(ends))))
 
@@ -54,7 +57,8 @@ class Vocabulary:
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise UserError(
                 f"the tokenizer is a {type(tokenizer).__name__}; a grammar needs a fast one, which "
-                "says how its tokens are written as bytes"
+                "says how its tokens are written as bytes",
+                parameter="tokens",
             )
         ends = getattr(model, "end_tokens", None)
         if ends is None:
@@ -138,7 +142,7 @@ def _as_bytes(name: str, token: Any) -> bytes:
     if isinstance(token, str):
         return token.encode("utf-8", "surrogatepass")
     if not isinstance(token, bytes | bytearray):
-        raise UserError(f"{name} is {shown(token)}; it must be a string or bytes")
+        raise UserError(f"{name} is {shown(token)}; it must be a string or bytes", parameter=name)
     return bytes(token)
 
 
@@ -155,7 +159,8 @@ def _bytes_of(tokenizer: Any) -> dict[int, bytes]:
     if unknown:
         raise UserError(
             f"the tokenizer decodes by {', '.join(sorted(unknown))}, which is not one token after "
-            "another; a grammar needs one of bytes, as most causal models have"
+            "another; a grammar needs one of bytes, as most causal models have",
+            parameter="tokenizer",
         )
     spaces = [part["pattern"]["String"] for part in parts if part["type"] == "Replace"]
     if "Metaspace" in kinds:
@@ -205,5 +210,6 @@ def _check_reading(tokenizer: Any, vocabulary: Vocabulary) -> None:
     if ours.decode("utf-8", "replace").lstrip(" ") != said.lstrip(" "):
         raise UserError(
             f"the tokens of {_PROBE!r} read {shown(ours)} by their bytes and {shown(said)} by the "
-            "tokenizer itself; a grammar needs a tokenizer that writes one token after another"
+            "tokenizer itself; a grammar needs a tokenizer that writes one token after another",
+            parameter="tokenizer",
         )

@@ -43,7 +43,9 @@ class AppendTestsPrefix:
     def __post_init__(self) -> None:
         name = as_text("name", self.name)
         if not name.isidentifier():
-            raise UserError(f"name is {shown(name)}; it must be the name of a function")
+            raise UserError(
+                f"name is {shown(name)}; it must be the name of a function", parameter="name"
+            )
         cases = as_count("cases", self.cases, at_least=1, at_most=MOST_CASES)
         set_fields(self, name=name, cases=cases, distinct=as_flag("distinct", self.distinct))
 

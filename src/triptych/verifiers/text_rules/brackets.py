@@ -23,7 +23,8 @@ class BracketPrefix:
         if not pairs or len(pairs) % 2 or len(set(pairs)) < len(pairs):
             raise UserError(
                 f"pairs is {shown(pairs)}; it must hold an opening and a closing bracket for every "
-                "kind, all different, as in '()[]{}'"
+                "kind, all different, as in '()[]{}'",
+                parameter="pairs",
             )
         set_fields(self, pairs=pairs)
 

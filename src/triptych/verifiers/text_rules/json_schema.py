@@ -73,14 +73,19 @@ def read_schema(schema: Mapping[str, Any] | None) -> Schema:
     """
     read = _read("schema", {} if schema is None else schema, 0)
     if not satisfiable(read):
-        raise UserError(f"schema is {shown(schema)}; it must allow some value, and no value fits")
+        raise UserError(
+            f"schema is {shown(schema)}; it must allow some value, and no value fits",
+            parameter="schema",
+        )
     return read
 
 
 def satisfiable(schema: Schema) -> bool:
     """Some value fits."""
     if not isinstance(schema, Schema):
-        raise UserError(f"schema is {shown(schema)}; it must be one that read_schema made")
+        raise UserError(
+            f"schema is {shown(schema)}; it must be one that read_schema made", parameter="schema"
+        )
     return bool(
         schema.objects or schema.arrays or schema.strings or schema.numbers or schema.literals
     )
@@ -155,9 +160,15 @@ def _decimal(value: int | float) -> Decimal:
 
 def _check_keywords(where: str, schema: Any, depth: int) -> None:
     if not isinstance(schema, Mapping):
-        raise UserError(f"{where} is {shown(schema)}; it must be a dict of keywords of JSON Schema")
+        raise UserError(
+            f"{where} is {shown(schema)}; it must be a dict of keywords of JSON Schema",
+            parameter="schema",
+        )
     if depth > _MAX_DEPTH:
-        raise UserError(f"schema has more than {_MAX_DEPTH} schemas inside each other; use fewer")
+        raise UserError(
+            f"schema has more than {_MAX_DEPTH} schemas inside each other; use fewer",
+            parameter="schema",
+        )
     for key in schema:
         if key not in _KEYWORDS and key not in _ANNOTATIONS:
             raise UserError(
@@ -172,7 +183,8 @@ def _types(where: str, types: Any) -> tuple[str, ...]:
         isinstance(name, str) and name in TYPES for name in listed
     ):
         raise UserError(
-            f"type of {where} is {shown(types)}; it must be one or more of {', '.join(TYPES)}"
+            f"type of {where} is {shown(types)}; it must be one or more of {', '.join(TYPES)}",
+            parameter="types",
         )
     return tuple(listed)
 
@@ -195,7 +207,10 @@ def _enum(where: str, values: Any) -> list[Any]:
 def _mapping(where: str, key: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
     value = schema.get(key, {})
     if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise UserError(f"{key} of {where} is {shown(value)}; it must be a dict of schemas by key")
+        raise UserError(
+            f"{key} of {where} is {shown(value)}; it must be a dict of schemas by key",
+            parameter="key",
+        )
     return value
 
 
@@ -203,7 +218,9 @@ def _names(where: str, key: str, schema: Mapping[str, Any]) -> list[str]:
     value = schema.get(key, [])
     plain = isinstance(value, Sequence) and not isinstance(value, str)
     if not plain or not all(isinstance(name, str) for name in value):
-        raise UserError(f"{key} of {where} is {shown(value)}; it must be a list of keys")
+        raise UserError(
+            f"{key} of {where} is {shown(value)}; it must be a list of keys", parameter="key"
+        )
     return list(value)
 
 

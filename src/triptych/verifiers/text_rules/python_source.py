@@ -57,7 +57,9 @@ class PythonPrefix:
 
     def __post_init__(self) -> None:
         if not isinstance(self.mode, str) or self.mode not in ("exec", "eval"):
-            raise UserError(f"mode is {shown(self.mode)}; it must be 'exec' or 'eval'")
+            raise UserError(
+                f"mode is {shown(self.mode)}; it must be 'exec' or 'eval'", parameter="mode"
+            )
 
     def __call__(self, text: str, finished: bool = False) -> bool:
         text, finished = as_text("text", text), as_flag("finished", finished)

@@ -49,11 +49,14 @@ class RegexPrefix:
         except (re.error, ValueError, OverflowError, RecursionError) as error:
             why = " ".join(str(error).split())
             raise UserError(
-                f"pattern is {shown(pattern)}; it must be a regular expression: {why}"
+                f"pattern is {shown(pattern)}; it must be a regular expression: {why}",
+                parameter="pattern",
             ) from None
         automaton = _Automaton(pattern, parsed)
         if not automaton.start:
-            raise UserError(f"pattern is {shown(pattern)}; it must match some text")
+            raise UserError(
+                f"pattern is {shown(pattern)}; it must match some text", parameter="pattern"
+            )
         set_fields(self, pattern=pattern, _automaton=automaton)
 
     def __call__(self, text: str, finished: bool = False) -> bool:

@@ -117,7 +117,8 @@ def _count_failed_start(failed_starts: int, reason: str) -> int:
     if failed_starts + 1 == MAX_FAILED_STARTS:
         raise UserError(
             f"worker processes cannot start ({reason}); their messages are above. A script that "
-            "runs studies needs the line `if __name__ == '__main__':` before it does"
+            "runs studies needs the line `if __name__ == '__main__':` before it does",
+            parameter="reason",
         )
     return failed_starts + 1
 

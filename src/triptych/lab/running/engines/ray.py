@@ -152,5 +152,6 @@ def connect(ray: Any, address: str | None, workers: int | None) -> None:
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise UserError(
                 f"the Ray cluster at {address or 'this machine'} does not answer ({error}): start "
-                "one with `ray start --head`, or leave the address out"
+                "one with `ray start --head`, or leave the address out",
+                parameter="address",
             ) from error
