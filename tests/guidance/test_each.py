@@ -162,9 +162,12 @@ def test_prompts_of_an_iterable_get_the_texts_of_guide():
 
 @pytest.mark.parametrize("algorithm", ["tokenwise", "backtracking", "rejection", "vgb"])
 def test_a_stream_tells_what_happens_in_order_and_ends_with_the_texts_of_guide(algorithm):
+    def no_letters(text):
+        return not set(text) & set("ab01")
+
     given = {"max_new_tokens": 6, "rng": 3}
-    whole = guide(LM, PROMPTS, few_zeros, algorithm, **given)
-    events = list(guide_stream(LM, PROMPTS, few_zeros, algorithm, batch=2, **given))
+    whole = guide(LM, PROMPTS, no_letters, algorithm, **given)
+    events = list(guide_stream(LM, PROMPTS, no_letters, algorithm, batch=2, **given))
     for number, text in enumerate(whole.texts):
         own = [event for event in events if event.prompt == number]
         assert isinstance(own[-1], Done)
@@ -176,8 +179,13 @@ def test_a_stream_tells_what_happens_in_order_and_ends_with_the_texts_of_guide(a
                 assert after.text.startswith(before.text)
             if isinstance(before, Token) and isinstance(after, Erased):
                 assert before.text.startswith(after.text)
+    recorded = guide(LM, PROMPTS, no_letters, algorithm, record=True, **given)
+    actions = [event.action for result in recorded.results for event in result.trace]
+    assert {"backtracking": "backtrack", "vgb": "up"}.get(algorithm, "reject") in actions
+    for kind, names in ((Erased, ("backtrack", "restart", "up")), (Refused, ("reject",))):
+        assert sum(isinstance(event, kind) for event in events) == sum(map(actions.count, names))
     refused = [event for event in events if isinstance(event, Refused)]
-    assert all(not few_zeros(event.text) for event in refused)
+    assert all(not no_letters(event.text) for event in refused)
     assert sum(isinstance(event, Token) for event in events) == whole.totals["generated"]
 
 

@@ -21,7 +21,7 @@ from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import Count, EndToken, EndTokens, as_count, as_end_token
+from triptych.core.validation import Count, EndToken, EndTokens, as_count, as_end_token, set_fields
 from triptych.inference.answers import probs_after, value_of, values_of
 from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.best_of_n import (
@@ -65,6 +65,10 @@ class Blocks(Algorithm[Info]):
     block: int = option(4, "tokens of a block", at_least=1)
     n: int = option(4, "candidates", at_least=1)
     block_end: EndTokens | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        set_fields(self, block_end=as_end_token(self.block_end, name="block_end"))
 
     def run(self, run: Generation) -> Info:
         """Write block after block."""

@@ -45,6 +45,7 @@ from triptych.core.validation import (
     as_end_token,
     as_flag,
     check_callable,
+    check_can,
 )
 from triptych.inference.answers import HIGHEST_VALUE, check_laws, described
 from triptych.inference.guided.asking import NoAnswer, answered, as_verifier, name_of_verifier
@@ -95,6 +96,10 @@ class Generation:
         check_parts(decoder, budget)
         if transform is not None:
             check_callable("transform", transform, "transform(log_probs)")
+        if listen is not None:
+            check_callable("listen", listen, "listen(event)")
+        if ends is not None:
+            check_can("ends", ends, "over")
         self.decoder, self.verifier = decoder, as_verifier(verifier)
         self.rng = as_rng(rng, decoder.lengths.device)
         self.transform, self.probability = transform, probability

@@ -124,7 +124,9 @@ def law(lm: Table, verifier: Value, n: Count, *, answer: Answer | None = None) -
     """The exact law of `sample` from the empty prompt, by all n-tuples: slow and obvious."""
     check_table(lm)
     check_full_length(verifier)
-    n = as_count("n", n, at_least=1)
+    n = as_count("n", n, at_least=1, at_most=20)  # of two strings, 2^20 tuples
+    if answer is not None:
+        check_callable("answer", answer, "answer(completion)")
     probs, votes = lm.log_probs.exp().tolist(), values_of(verifier, lm.sequences).exp().tolist()
     strings = [tuple(row) for row in lm.sequences.tolist()]
     found, count_path = torch.zeros_like(lm.log_probs), path_counter()
