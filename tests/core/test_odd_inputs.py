@@ -98,6 +98,12 @@ NOT_COVERED: dict[str, list[str]] = {
         "core.foreign_models.on_disk_alone",
         "core.foreign_models.refuse_own_code",
     ],
+    "the search of exact_law and law_of, which they make with checked limits": [
+        "core.enumeration.Choices",
+        "core.enumeration.Choices.begin",
+        "core.enumeration.Choices.categorical",
+        "core.enumeration.Choices.choose",
+    ],
     "files and folders on disk; test_files.py gives them bad places": [
         *(f"core.files.{name}" for name in IN_FILES),
         *(f"core.locks.{name}" for name in IN_LOCKS),

@@ -147,6 +147,15 @@ REFUSED = {
     "a mean": (lambda: KEPT.random(3).mean() > 0.5, "sum"),
     "a float": (lambda: float(torch.rand(())) < 0.5, "plain number"),
     "a gamma": (lambda: KEPT.gamma(2.0), "gamma"),
+    "new weights": (lambda: torch.nn.init.normal_(torch.empty(2)).argmax(), "network before"),
+    "C++ of torch": (
+        lambda: (
+            torch.nn.functional.scaled_dot_product_attention(
+                *[torch.ones(1, 1, 2, 2)] * 3, dropout_p=0.5
+            ).shape
+        ),
+        "no door sees",
+    ),
     "many bits": (lambda: random.getrandbits(64), "more than can be enumerated"),
     "no weight": (lambda: torch.multinomial(torch.tensor([1.0, 0.0]), 2), "without replacement"),
 }

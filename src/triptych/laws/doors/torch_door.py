@@ -45,6 +45,11 @@ class TorchDoor(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         draw = _DRAWS.get(name)
+        if getattr(func, "__module__", None) == "torch.nn.init":
+            raise refuse(
+                f"torch.nn.init.{name} draws weights of a network, which are real numbers; make "
+                "the network before, and let the program use it"
+            )
         if draw is not None:
             return draw(self, func, args, kwargs)
         if self.cells.may_hold(args) or (kwargs and self.cells.may_hold(kwargs.values())):
