@@ -49,6 +49,8 @@ def _one(block: list[str]) -> list[str]:
         return _as_it_stands(block)
     if (rows := columns(block)) is not None:
         return _table(rows)
+    if 2 * sum(bool(re.search(r"\S {2,}\S", line)) for line in block) >= len(block):
+        return _as_it_stands(block)  # columns of several tables next to each other
     if any(line.startswith("  ") for line in block[1:]) and not block[0].startswith("- "):
         first = next(i for i, line in enumerate(block) if line.startswith("  "))
         if first:  # a paragraph, and under it what is indented

@@ -167,6 +167,14 @@ AS_RST = {
         "     - state",
         "",
     ],
+    "z    state    A    matrix\nx    token": [
+        ".. code-block:: text",
+        "   :class: formula",
+        "",
+        "   z    state    A    matrix",
+        "   x    token",
+        "",
+    ],
     "steps\n    How many\n    there are.": [
         ".. list-table::",
         "   :class: meanings",

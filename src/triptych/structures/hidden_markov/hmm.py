@@ -251,7 +251,7 @@ class HMM:
     def posterior(
         self, tokens: Tokens, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch length states"]:
-        """log p(z_t = · | the tokens that are shown)."""
+        """log p(z_t = · | the tokens that are shown); all of them, where `hidden` is not given."""
         return self._smooth(*self._as_masked(tokens, hidden), None)
 
     def masked_log_probs(
