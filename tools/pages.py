@@ -100,7 +100,7 @@ def results_page(lines: Sequence[Judged]) -> str:
 def _section(line: Judged) -> str:
     headline = line.headline
     assert headline is not None
-    said = [f"### `{line.id}` {line.words}\n", f"{line.entry.title}.\n"]
+    said = [f"### `{line.id}` {line.words}\n", f"{_plain(line.entry.title)}.\n"]
     if line.scope != AS_PUBLISHED and headline.differs:
         said.append(f"Differs from the source: {headline.differs}\n")
     failed = [check for check in headline.checks if check.outcome is Status.FAILS]
@@ -109,7 +109,7 @@ def _section(line: Judged) -> str:
     if len(failed) > MOST_CHECKS:
         said.append(f"and {len(failed) - MOST_CHECKS} more.\n")
     if line.entry.remark:
-        said.append(f"{line.entry.remark}\n")
+        said.append(f"{_plain(line.entry.remark)}\n")
     return "\n".join(said)
 
 
@@ -132,7 +132,12 @@ def _open(line: Judged) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return _plain(text).replace("|", "\\|")
+
+
+def _plain(text: str) -> str:
+    """A text in which a string of brackets is code and no link."""
+    return re.sub(r"[\[\](){}]{4,}", r"`\g<0>`", text)
 
 
 # ------------------------------------------------------------------ docs/cli.md

@@ -11,6 +11,7 @@ import torch
 import transformers
 from sklearn.linear_model import LogisticRegression
 from tests.support.grids import pairs
+from tests.support.refusals import refused
 from torch import nn
 
 from triptych.adaptation import prompts as prompts_module
@@ -147,9 +148,9 @@ def test_a_degenerate_task_is_drawn_again_and_counted():
 
 def test_a_task_that_cannot_be_drawn_is_explained():
     same = f64([[0.5, 0.5]]).expand(7, -1)
-    with pytest.raises(ValueError, match="1000 draws of the task gave all 7 inputs one label"):
+    with refused("posterior"):
         draw_task(same, seed=0)
-    with pytest.raises(ValueError, match="entries is 0; it must be at least 1"):
+    with refused("entries"):
         draw_task(same, seed=0, entries=0)
 
 
@@ -325,10 +326,10 @@ def test_bad_examples_are_explained(features, labels, sentence, unchecked_shapes
 
 
 def test_bad_heads_are_explained(unchecked_shapes):
-    with pytest.raises(ValueError, match="solver is 'lbfgs'; it must be 'newton' or 'recipe'"):
+    with refused("solver"):
         LinearHead("lbfgs")
     for ridge in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match="ridge is .*; it must be (positive|a finite number)"):
+        with refused("ridge"):
             LinearHead(ridge=ridge)
     with pytest.raises(RuntimeError, match="call fit first"):
         LinearHead().predict(f64([[1.0]]))
@@ -472,7 +473,7 @@ def test_a_position_that_is_not_there_is_explained(make):
     model = make()
     vectors = model.embed(torch.zeros((2, 3), dtype=torch.long))
     for at in (-1, 3):
-        with pytest.raises(ValueError, match=f"at is {at}; the input has positions 0 to 2"):
+        with refused("at"):
             model.soft_masked_probs(vectors, at=at)
 
 
@@ -522,7 +523,7 @@ def test_one_position_of_tokens_and_bad_ones():
     tokens = torch.tensor([[0, 1, 2, 4]])
     torch.testing.assert_close(net(tokens, at=2), net(tokens)[:, 2:3], atol=1e-12, rtol=0)
     for at in (-1, 4):
-        with pytest.raises(ValueError, match=f"at is {at}; the input has positions 0 to 3"):
+        with refused("at"):
             net(tokens, at=at)
 
 
@@ -726,17 +727,17 @@ def test_bad_tuning_is_explained(unchecked_shapes):
     ):
         with pytest.raises(RuntimeError, match="has not been fitted: call fit first"):
             call()
-    with pytest.raises(ValueError, match="prompt_length is -1; it must be at least 0"):
+    with refused("prompt_length"):
         Tuning(model, prompt_length=-1)
-    with pytest.raises(ValueError, match="head is 'deep'; it must be 'linear' or 'attention'"):
+    with refused("head"):
         Tuning(model, head="deep")
     for options in ({"prompt_length": 1}, {"head": "attention"}):
         with pytest.raises(ValueError, match="only that problem is convex"):
             Tuning(model, solver="newton", **options)
-    with pytest.raises(ValueError, match="solver is 'best'"):
+    with refused("solver"):
         Tuning(model, solver="best").fit(tokens, labels)
     for options in ({}, {"prompt_length": 1}, {"head": "attention"}):
-        with pytest.raises(ValueError, match="at least two kinds"):
+        with refused("labels"):
             Tuning(model, recipe=FEW, **options).fit(tokens, torch.zeros_like(labels))
 
 

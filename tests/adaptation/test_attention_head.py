@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.adaptation.attention import AttentionHead
 
@@ -125,7 +126,7 @@ def test_a_wrong_shape_is_named(name, shape):
 
 
 def test_the_embedding_has_a_row_for_no_token():
-    with pytest.raises(ValueError, match=r"embedding has shape \(2, 2\).*needs shape \(3, 2\)"):
+    with refused("embedding"):
         AttentionHead(
             query=f64([1.0, 0.0]),
             key=torch.eye(2).double(),

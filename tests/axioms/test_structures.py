@@ -7,6 +7,7 @@ import pkgutil
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 import triptych.structures
 from triptych.core.axioms import Counterexample, Finding, check_sampler, check_structure
@@ -246,8 +247,8 @@ def test_a_finding_of_nan_does_not_hold():
 
 
 def test_too_large_and_too_little():
-    with pytest.raises(ValueError, match="shorter example"):
+    with refused("structure"):
         check_structure(triptych.structures.uniform.Uniform(10, 10))
-    with pytest.raises(ValueError, match="log_prob"):
+    with refused("structure"):
         check_structure(object())
     assert not isinstance(object(), Density)

@@ -8,6 +8,7 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.refusals import refused
 
 from triptych.core import estimates
 from triptych.core.counting import Counted
@@ -69,7 +70,7 @@ def test_log_algebra():
     )
     nothing = torch.full((1, 2), -math.inf, dtype=torch.float64)
     assert torch.isneginf(log_normalise(nothing)).all()
-    with pytest.raises(ImpossibleEvidence, match="the prefix in row 0"):
+    with refused("log_evidence", ImpossibleEvidence):
         log_conditional(nothing, "the prefix")
     small = torch.tensor([-1e-20, -1.0, -50.0, -math.inf]).double()
     wanted = [math.log(1e-20), math.log1p(-math.exp(-1)), -math.exp(-50), 0.0]
@@ -100,9 +101,9 @@ def test_worked_table():
 
 
 def test_a_bad_table_is_explained():
-    with pytest.raises(ValueError, match="needs 4 log-probabilities, got 3"):
+    with refused("log_probs"):
         Table(2, 2, torch.zeros(3).double())
-    with pytest.raises(ValueError, match="sum to 4"):
+    with refused("log_probs"):
         Table(2, 2, torch.zeros(4).double())
 
 
@@ -174,13 +175,13 @@ def test_paired_differences_remove_what_is_common():
 
 
 def test_bad_samples_are_explained():
-    with pytest.raises(ValueError, match="non-empty"):
+    with refused("samples"):
         estimates.mean([])
-    with pytest.raises(ValueError, match="sample 1 is nan"):
+    with refused("samples"):
         estimates.mean([1.0, math.nan])
-    with pytest.raises(ValueError, match="equal length, got 1 and 2"):
+    with refused("first"):
         estimates.paired_difference([1.0], [1.0, 2.0])
-    with pytest.raises(ValueError, match="11/10"):
+    with refused("successes"):
         estimates.proportion(11, 10)
 
 
@@ -207,7 +208,7 @@ def test_every_question_is_counted():
 
 def test_a_question_that_raises_is_counted_too():
     counted = Counted(Table.random(2, 2, seed=0))
-    with pytest.raises(ValueError, match="outside"):
+    with refused("hidden"):
         counted.next_token_log_probs(torch.tensor([[7]]))
     assert counted.queries == 1
     with pytest.raises(UserError, match="Table has no method log_value"):

@@ -6,12 +6,12 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.enumeration import exact_law
 from triptych.core.mask_laws import MAX_BLOCKS, MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
-from triptych.core.validation import UserError
 
 pytestmark = pytest.mark.numerical
 
@@ -133,7 +133,7 @@ def test_bad_input_is_answered_by_a_sentence(make, sentence):
 
 def test_an_adaptive_law_must_answer_with_probabilities():
     none = MaskLaw.looking(2, [[0], [1]], lambda x: torch.full((len(x), 2), -torch.inf))
-    with pytest.raises(ValueError, match="must sum to 1"):
+    with refused("probs"):
         none.log_prob(torch.tensor([[0, 1]]))
     few = MaskLaw(LOOKING.blocks, LOOKING.log_probs, lambda x: torch.zeros(len(x), 1).double())
     with pytest.raises(ValueError, match="one row per sequence"):
@@ -161,7 +161,7 @@ def test_numpy_sizes_and_lists():
     assert given.log_prob([[0, 1]]).exp()[0].tolist() == pytest.approx([0.25, 0.75])
     for size in (2.0, 2.5, -1, "a", None):
         for make in (MaskLaw.of_size, MaskLaw.spans):
-            with pytest.raises(UserError, match=f"k is {size!r}|k is {size}"):
+            with refused("k"):
                 make(3, size)
-            with pytest.raises(UserError, match="length is"):
+            with refused("length"):
                 make(size, 1)

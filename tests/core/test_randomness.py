@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.refusals import refused
 
 from triptych.core import randomness
 from triptych.core.enumeration import Law, exact_law, exact_transition_matrix
@@ -87,20 +88,20 @@ def test_the_stream_depends_on_the_seed_alone():
 
 @pytest.mark.parametrize("bad", [torch.tensor([0.0, 0.0]), torch.tensor([float("nan"), 0.0])])
 def test_weights_that_are_not_normalised_are_refused(bad):
-    with pytest.raises(ValueError, match="sum to 1"):
+    with refused("log_probs"):
         TorchRng(0).categorical(bad)
-    with pytest.raises(ValueError, match="sum to 1"):
+    with refused("log_probs"):
         exact_law(lambda rng: int(rng.categorical(bad)))
 
 
 def test_another_device_is_refused_with_the_remedy():
     elsewhere = torch.zeros((1, 1), device="meta")
-    with pytest.raises(ValueError, match=r"TorchRng\(seed, device='meta'\)"):
+    with refused("log_probs"):
         TorchRng(0).categorical(elsewhere)
 
 
 def test_rows_need_a_table():
-    with pytest.raises(ValueError, match="rows, outcomes"):
+    with refused("log_probs"):
         TorchRng(0).categorical(LAW.log(), torch.zeros(3, dtype=torch.long))
 
 
@@ -138,7 +139,7 @@ def test_a_program_that_may_not_stop_reports_what_is_missing():
     assert law.probs[3] == pytest.approx(1 / 16)
     assert sum(law.probs.values()) + law.missing == pytest.approx(1)
     assert 0 < law.missing < 2e-3  # both branches of the last coin fall under the cutoff
-    with pytest.raises(UserError, match="cutoff"):
+    with refused("max_runs"):
         exact_law(heads_before_tails, max_runs=50)
 
 
@@ -159,7 +160,7 @@ def test_a_program_runs_once_for_every_sequence_of_its_choices():
     ]
     # branches: the start, two of the first toss, four of the second, two of the third
     assert exact_law(tosses, max_runs=9).probs == law.probs
-    with pytest.raises(UserError, match="gave up after 8 branches"):
+    with refused("max_runs"):
         exact_law(tosses, max_runs=8)
 
 
@@ -174,7 +175,7 @@ def test_a_program_may_catch_its_own_errors():
 
 
 def test_a_tensor_is_no_outcome():
-    with pytest.raises(UserError, match=r"x.item\(\) or tuple"):
+    with refused("program"):
         exact_law(lambda rng: rng.categorical(coin(0.5)))
 
 
@@ -183,7 +184,7 @@ def test_laws_are_conditioned_and_compared():
     accepted = law.given(lambda x: x is not None)
     assert accepted.probs == pytest.approx({"a": 0.625, "b": 0.375})
     assert accepted.total_variation({"a": 0.625, "c": 0.375}) == pytest.approx(0.375)
-    with pytest.raises(ValueError, match="no outcome"):
+    with refused("condition"):
         law.given(lambda x: x == "z")
 
 
@@ -194,7 +195,7 @@ def test_exact_transition_matrix_of_a_walk_on_three_points():
     matrix = exact_transition_matrix([0, 1, 2], step)
     wanted = torch.tensor([[0, 0.75, 0.25], [0.25, 0, 0.75], [0.75, 0.25, 0]]).double()
     torch.testing.assert_close(matrix, wanted)
-    with pytest.raises(ValueError, match="not in `states`"):
+    with refused("step"):
         exact_transition_matrix([0, 1], step)
     assert math.isclose(matrix.sum().item(), 3)
 
@@ -206,7 +207,7 @@ def test_exact_transition_matrix_of_a_walk_on_three_points():
 @pytest.mark.parametrize(("rows", "said"), [([0, 2], "0..2"), ([-1], "-1..-1"), ([7], "7..7")])
 def test_a_row_that_is_not_there_is_refused(rows, said, copies):
     table = torch.stack([coin(0.25), coin(0.5)])
-    with pytest.raises(UserError, match=f"rows holds {said}; log_probs has rows 0..1"):
+    with refused("rows"):
         TorchRng(0).categorical(table, torch.tensor(rows * copies))
 
 
@@ -217,7 +218,7 @@ def test_laws_as_lists_and_numpy_arrays():
         assert TorchRng(0).categorical(laws).tolist() == [0, 1]
         assert TorchRng(np.int64(0)).categorical(laws, [1, 1, 0]).tolist() == [1, 1, 0]
     for bad in ("a", None, [], 3):
-        with pytest.raises(UserError, match="log_probs"):
+        with refused("log_probs"):
             TorchRng(0).categorical(bad)
 
 
@@ -228,7 +229,7 @@ def test_a_whole_number_is_the_seed_of_an_rng(unchecked_shapes):
     assert as_rng(rng) is rng
     assert as_rng(np.int64(3)).seed == 3
     for odd in (True, 0.5, None, "0"):
-        with pytest.raises(UserError, match="rng"):
+        with refused("rng"):
             as_rng(odd)
     with pytest.raises(UserError):
         as_rng(-1)

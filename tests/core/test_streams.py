@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Rng
@@ -102,13 +103,13 @@ def test_tables_with_rows_and_no_rows_at_all():
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_bad_calls_are_sentences():
     rng = RowStreams(0, torch.arange(3))
-    with pytest.raises(ValueError, match="laws of shape \\(2,\\) are given for 3 rows"):
+    with refused("log_probs"):
         rng.categorical(laws(2))
-    with pytest.raises(ValueError, match="name the rows with of"):
+    with refused("log_probs"):
         rng.of(torch.tensor([0])).categorical(laws(2))
-    with pytest.raises(ValueError, match="sum to 1"):
+    with refused("log_probs"):
         rng.categorical(laws(3) + 1)
-    with pytest.raises(ValueError, match="off by nan"):
+    with refused("log_probs"):
         rng.categorical(laws(3) * torch.nan)
 
 

@@ -5,6 +5,7 @@ import shutil
 import pytest
 import torch
 from tests.support.grids import pairs
+from tests.support.refusals import refused
 
 from triptych.core import compiled
 from triptych.core.decoders import RecomputingDecoder
@@ -306,7 +307,7 @@ def test_prompts_of_different_lengths_are_one_extension(kind):
     assert together.tokens.tolist() == [[0, 1, 2], [-1] * 3, [3, -1, -1], [2, 1, 1]]
     alone = torch.cat([decoder.next_log_probs() for decoder in apart])
     torch.testing.assert_close(together.next_log_probs(), alone)
-    with pytest.raises(ValueError, match="one stands before a token"):
+    with refused("tokens"):
         together.extend(torch.tensor([[0, 1], [-1, 2], [0, -1], [0, 0]]))
     assert together.lengths.tolist() == [3, 0, 1, 3]
 
@@ -339,7 +340,7 @@ def test_the_states_of_any_layer_are_the_networks(layer):
 
 @pytest.mark.parametrize("layer", [-2, 3])
 def test_a_layer_that_is_not_there(layer):
-    with pytest.raises(ValueError, match=f"layer is {layer}; this network has 0 to 2, or -1"):
+    with refused("layer"):
         CachedDecoder(model(), 1, layer=layer)
 
 

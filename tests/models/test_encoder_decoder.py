@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.models.encoder_decoder import DecoderCache, EncoderDecoder, PairShape
@@ -164,9 +165,9 @@ def test_what_cannot_be_done_is_said() -> None:
     encoded = net.encode(SOURCE, LENGTHS)
     with pytest.raises(UserError, match="needs the length of every target"):
         net.decode(TARGET, encoded)
-    with pytest.raises(UserError, match="has no cache"):
+    with refused("cache"):
         net.decode(TARGET, encoded, torch.tensor([6, 6]), DecoderCache())
-    with pytest.raises(UserError, match="at most 9"):
+    with refused("needed"):
         net.encode(torch.zeros(1, 10, dtype=torch.long), torch.tensor([10]))
-    with pytest.raises(UserError, match="does not divide"):
+    with refused("width"):
         PairShape(5, 5, width=10, heads=4)

@@ -3,10 +3,10 @@
 import pytest
 import torch
 from tests.models.test_cache import LENGTH, Script, assert_equal_decoders, model
+from tests.support.refusals import refused
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Decoder
-from triptych.core.validation import UserError
 from triptych.inference.guided import ancestral
 from triptych.models.cache import CachedDecoder
 from triptych.models.remembered import PrefixMemory, RememberedDecoder
@@ -66,9 +66,9 @@ def test_samples_are_those_of_a_decoder_without_memory():
 def test_it_is_a_decoder_and_says_what_it_needs():
     memory = PrefixMemory(model())
     assert isinstance(RememberedDecoder(memory, 1), Decoder)
-    with pytest.raises(UserError, match="layer is 3; this network has 0 to 2, or -1"):
+    with refused("layer"):
         PrefixMemory(model(), layer=3)
-    with pytest.raises(UserError, match="lm is a HMM; it must be a CausalLM"):
+    with refused("lm"):
         PrefixMemory(HMM.random(states=2, vocab=2, length=2, seed=0))  # pyright: ignore[reportArgumentType]
-    with pytest.raises(UserError, match="memory is a CausalLM; it must be a PrefixMemory"):
+    with refused("memory"):
         RememberedDecoder(model(), 1)  # pyright: ignore[reportArgumentType]

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.support import gpus
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.inference.beam import beam_search
@@ -150,11 +151,11 @@ def test_a_device_that_is_not_here_is_refused(
     vocabulary: Vocabulary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     save_translator(tmp_path, net(causal=True, vocab=vocabulary.size), vocabulary)
-    with pytest.raises(UserError, match="device is 'foo'"):
+    with refused("device"):
         load_translator(tmp_path, device="foo")
     for count in (0, 1):
         gpus.pretend(monkeypatch, count)
-        with pytest.raises(UserError, match="device is 'cuda:1', and this machine has"):
+        with refused("device"):
             load_translator(tmp_path, device="cuda:1")
 
 
@@ -170,13 +171,13 @@ def test_a_translator_comes_back_as_it_was(vocabulary: Vocabulary, tmp_path: Pat
 
 
 def test_a_folder_that_is_no_translator_is_refused(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="holds no translator: weights.safetensors"):
+    with refused("folder"):
         load_translator(tmp_path)
     save_translator(tmp_path, net(causal=True), vocabulary)
-    with pytest.raises(UserError, match="different translators"):
+    with refused("folder"):
         load_translator(tmp_path)
     record = json.loads((tmp_path / "shape.json").read_text())
     record["shape"]["width"] = 10
     (tmp_path / "shape.json").write_text(json.dumps(record))
-    with pytest.raises(UserError, match="cannot be read"):
+    with refused("folder"):
         load_translator(tmp_path)

@@ -4,6 +4,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
@@ -225,7 +226,7 @@ def test_text_reads_tokens_of_the_grammar_only():
     cfg = examples()["two words"]
     assert cfg.text(torch.tensor([[0, 1, 2, 2]])) == ["a b"]
     for token in (-1, 3):
-        with pytest.raises(UserError, match=f"token {token} at row 0, position 0 is outside 0..2"):
+        with refused("hidden"):
             cfg.text(torch.tensor([[token]]))
 
 
@@ -234,7 +235,7 @@ def test_bad_input_is_explained():
         CFG.from_rules({"S": {"a": 0.9}}, length=2)
     with pytest.raises(ValueError, match="Chomsky normal form"):
         CFG.from_rules({"S": {("S", "T"): 0.5, "a": 0.5}}, length=2)
-    with pytest.raises(ValueError, match="derives no string of at most 1 words"):
+    with refused("length"):
         CFG.from_rules({"S": {("A", "A"): 1.0}, "A": {"a": 1.0}}, length=1)
-    with pytest.raises(ValueError, match="negative"):
+    with refused("binary"):
         CFG.from_rules({"S": {"a": 1.5, "b": -0.5}}, length=1)

@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import UserError
 from triptych.structures.ising import MAX_PULL, Ising
 
 pytestmark = pytest.mark.numerical
@@ -93,7 +93,7 @@ def test_single_sites_at_any_size():
 @pytest.mark.parametrize("coupling", [1e15, 1e18, 1e200, 1e308, -1e15])
 def test_energies_that_floats_cannot_tell_apart_are_refused(coupling):
     """Probabilities summed to 0.974 at 1e15 and to 2 at 1e18, and were nan at 1e308."""
-    with pytest.raises(UserError, match="float64 cannot tell larger energies apart"):
+    with refused("coupling"):
         Ising.chain(3, coupling, field=0.1)
 
 
@@ -110,7 +110,7 @@ def test_large_energies_within_the_limit_keep_their_digits(coupling):
 def test_the_limit_is_on_the_pull_at_one_spin():
     """A spin with many neighbours is pulled by all of them together."""
     assert Ising.clique_and_free(5, 5, MAX_PULL / 5, 0.0).length == 5
-    with pytest.raises(UserError, match=r"pull at spin 0 with \|h\| \+ Σ \|J\| = 1.6e\+04"):
+    with refused("coupling"):
         Ising.clique_and_free(5, 5, 0.4 * MAX_PULL, 0.0)
 
 
@@ -128,10 +128,10 @@ def test_numpy_numbers_and_lists():
     free = Ising.clique_and_free(3, 2, 0.5, np.array([0.1, 0.2, 0.3]))
     assert free.field.tolist() == [0.1, 0.2, 0.3]
     for bad in ("a", None, math.nan, [0.5]):
-        with pytest.raises(UserError, match="coupling is"):
+        with refused("coupling"):
             Ising.chain(3, bad)
     for bad in (-1, 0, 2.5, 2.0):
-        with pytest.raises(UserError, match=f"length is {bad}"):
+        with refused("length"):
             Ising.chain(bad, 0.5)
 
 
@@ -140,20 +140,18 @@ def test_bad_input_is_explained():
     field = torch.zeros(2, dtype=torch.float64)
     upper = zeros.clone()
     upper[0, 1] = 1.0
-    with pytest.raises(
-        ValueError, match=r"symmetric; coupling\[0, 1\] = 1 and coupling\[1, 0\] = 0"
-    ):
+    with refused("coupling"):
         Ising(upper, field)
-    with pytest.raises(ValueError, match="zero diagonal"):
+    with refused("coupling"):
         Ising(torch.eye(2).double(), field)
     with pytest.raises(ValueError, match="is nan"):
         Ising(zeros, field * float("nan"))
     with pytest.raises(ValueError, match="a clique of 3 among 2 spins"):
         Ising.clique_and_free(2, 3, 1.0, 0.0)
-    with pytest.raises(ValueError, match="1 values for 2 spins"):
+    with refused("field"):
         Ising.clique_and_free(2, 2, 1.0, [1.0])
     large = Ising.chain(21, 0.1)
-    with pytest.raises(ValueError, match=r"2\^21 states"):
+    with refused("spins"):
         large.log_prob(torch.zeros((1, 21), dtype=torch.long))
-    with pytest.raises(ValueError, match="distinct positions"):
+    with refused("block"):
         large.block_log_probs(torch.zeros((1, 21), dtype=torch.long), [0, 0])

@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.axioms import check_sampler
 from triptych.core.enumeration import exact_law
 from triptych.core.protocols import Value
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import UserError
 from triptych.structures.constraints import (
     AllZeros,
     Constraint,
@@ -86,7 +86,7 @@ def test_weights_beyond_64_bits():
     larger = Knapsack((2**80, 3, 2**80, 2), 5)
     members = [x for x in itertools.product([0, 1], repeat=4) if larger.completable([x])]
     assert members == [(0, 1, 0, 1)]
-    with pytest.raises(UserError, match="capacity is 9223372036854775808; it must be at most"):
+    with refused("capacity"):
         Knapsack((1, 2), 2**63)
 
 
@@ -95,14 +95,14 @@ def test_weights_beyond_64_bits():
 def test_lengths_of_constraints(kind):
     assert kind(np.int64(3)) == kind(3)
     for bad in (math.nan, "a", 0, -1, 2.5, 2.0, None, True):
-        with pytest.raises(UserError, match="length is"):
+        with refused("length"):
             kind(bad)
 
 
 def test_the_restricted_law():
     law = restricted(Uniform(2, 2), SomeZero(2)).as_dict()
     assert law == pytest.approx({(0, 0): 1 / 3, (0, 1): 1 / 3, (1, 0): 1 / 3, (1, 1): 0.0})
-    with pytest.raises(ValueError, match="probability 0"):
+    with refused("log_evidence"):
         restricted(Uniform(2, 4), Knapsack((3, 9, 6, 3), 5))
 
 
@@ -164,10 +164,10 @@ def test_a_thousand_hidden_bits():
 
 
 def test_bad_input_is_explained():
-    with pytest.raises(ValueError, match="outside"):
+    with refused("hidden"):
         HiddenParity(torch.tensor([0, 2]))
-    with pytest.raises(ValueError, match="at least 0"):
+    with refused("weights"):
         Knapsack((1, -1), 2)
-    with pytest.raises(ValueError, match="3 bits; this constraint has 2"):
+    with refused("prefix"):
         SomeZero(2).completable(torch.zeros((1, 3), dtype=torch.long))
     assert repr(HiddenParity(torch.tensor([1, 0]))) == "HiddenParity(secret 10, length 3)"

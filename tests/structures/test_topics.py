@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.corruption import corrupt
 from triptych.core.enumeration import exact_law
@@ -137,7 +138,7 @@ def test_many_topics_do_not_underflow():
     tokens = topics.sample(2, TorchRng(0))
     assert torch.isfinite(topics.log_prob(tokens)).all()
     assert torch.isfinite(topics.next_token_log_probs(tokens[:, :2999]).max())
-    with pytest.raises(ValueError, match="enumeration stops at 200000"):
+    with refused("topics"):
         Topics(40, 2, 20, 4).set_posterior(torch.zeros((1, 4)).long(), torch.ones((1, 4)).bool())
 
 
@@ -155,11 +156,11 @@ def test_the_posterior_topic_of_lda_is_the_topic_of_the_word(alpha):
 def test_bad_input_is_explained():
     with pytest.raises(ValueError, match="4 distinct topics cannot be drawn of 3"):
         Topics(topics=3, words=2, drawn=4, length=2)
-    with pytest.raises(ValueError, match="words is 0"):
+    with refused("words"):
         Topics(topics=3, words=0, drawn=1, length=2)
-    with pytest.raises(ValueError, match="concentration is 0"):
+    with refused("concentration"):
         LDA(topics=3, words=2, concentration=0.0, min_length=2, length=2)
-    with pytest.raises(ValueError, match="length is 1; it must be at least 2"):
+    with refused("length"):
         LDA(topics=3, words=2, concentration=1.0, min_length=2, length=1)
-    with pytest.raises(ValueError, match="exactly 1 of 2 topics"):
+    with refused("topics"):
         Topics(2, 1, 1, 1).limit_word_probs(torch.tensor([[True, True]]))

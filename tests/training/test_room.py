@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.support.refusals import refused
 from torch import nn
 
 from triptych.core.randomness import TorchRng
@@ -72,7 +73,7 @@ def test_a_network_without_room_is_a_sentence(name, train):
     for vocab_size in (5, 3, *([7] if exact else [])):
         with pytest.raises(UserError, match=rf"{special}.*vocab_size=6, the tokens and one more"):
             train(model_of(kind, vocab_size, 8), objective)
-    with pytest.raises(UserError, match="length=8, and one more"):
+    with refused("model"):
         train(model_of(kind, 6, 7), objective)
 
 
@@ -96,7 +97,7 @@ def test_what_the_network_only_reads_may_be_the_special_token():
 )
 def test_a_classifier_without_room_is_a_sentence(classes, labels):
     scores = nn.Parameter(torch.zeros(4, classes))
-    with pytest.raises(UserError, match=f"labels are of 3 classes and scores of {classes}"):
+    with refused("labels"):
         train_classifier(lambda rows: scores[rows], labels, [scores], RECIPE, TorchRng(0))
     fitting = nn.Parameter(torch.zeros(4, 3))
     train_classifier(lambda rows: fitting[rows], labels, [fitting], RECIPE, TorchRng(0))

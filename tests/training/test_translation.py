@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
@@ -83,7 +84,7 @@ def test_a_batch_holds_pairs_of_the_corpus() -> None:
 def test_a_corpus_that_cannot_be_is_refused() -> None:
     with pytest.raises(UserError, match="1 sources and 2 targets"):
         PairCorpus([[5]], [[5], [6]], tokens=8, widths=[4])
-    with pytest.raises(UserError, match="longest sentence has 5"):
+    with refused("tokens"):
         PairCorpus([[5] * 5], [[5]], tokens=8, widths=[4])
 
 

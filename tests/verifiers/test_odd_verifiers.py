@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.decoders import Prefixes, RecomputingDecoder
 from triptych.core.randomness import TorchRng
@@ -76,10 +77,10 @@ def test_lengths_and_end_tokens_that_are_none(name):
     for length in (NAN, INF, "a", 0, -1, 2.5, 3.0, True, 2**70, [3], 1j):
         if name == "finished" and length == 0:
             continue  # of strings without tokens all are full
-        with pytest.raises(UserError, match="length is "):
+        with refused("length"):
             ENDED[name](length=length)
     for end in (0.5, NAN, "a", -1, True, [0.5], [1, -1], [[1]]):
-        with pytest.raises(UserError, match="end_token is .*; it must be a token, or None"):
+        with refused("end_token"):
             ENDED[name](end_token=end)
 
 
@@ -101,7 +102,7 @@ def test_numbers_of_numpy_are_kept_as_plain_ones(name):
 @pytest.mark.parametrize("kind", [EvenParity, AllZeros, SomeZero])
 def test_lengths_of_constraints(kind):
     for length in (NAN, INF, "a", 0, -1, 2.5, None):
-        with pytest.raises(UserError, match="length is "):
+        with refused("length"):
             kind(length)
 
 
@@ -111,7 +112,7 @@ def test_lengths_of_constraints(kind):
 def test_an_error_beyond_all_floats_is_refused():
     """log M = arccosh(1 + ε / rare) needs an M that is a float: 2 ε / rare below 2^1024."""
     for epsilon, rare in ((1e308, 0.01), (1e308, 1.0), (1e306, 0.01), (1.0, 1e-308)):
-        with pytest.raises(UserError, match=r"epsilon is .* and rare is .*beyond the range"):
+        with refused("epsilon"):
             AverageCase(HARD, epsilon, 0, rare=rare)
     rows = torch.tensor([[a, b, c] for a in (0, 1) for b in (0, 1) for c in (0, 1)])
     for epsilon, rare in ((7e305, 0.01), (7e307, 1.0), (1e-308, 1.0), (5e-324, 0.5), (0.0, 1e-300)):

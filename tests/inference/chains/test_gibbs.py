@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.counting import Counted
 from triptych.core.enumeration import exact_law, exact_transition_matrix
@@ -11,7 +12,7 @@ from triptych.core.estimates import tv_tolerance
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence, UserError
+from triptych.core.validation import ImpossibleEvidence
 from triptych.inference.chains import gibbs
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.hidden_markov.hmm import HMM
@@ -104,7 +105,7 @@ def test_joint_laws_by_the_chain_rule():
     assert single.exp().tolist() == [[1, 0], [0, 1]]
     none = gibbs.block_log_probs(AGREE, tokens, torch.zeros(2, 2, dtype=torch.bool))
     assert none.tolist() == [[0.0], [0.0]]
-    with pytest.raises(ValueError, match="different numbers"):
+    with refused("hidden"):
         gibbs.block_log_probs(AGREE, tokens, torch.tensor([[True, True], [False, True]]))
 
 
@@ -298,7 +299,7 @@ def test_errors_are_sentences(change, sentence):
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_an_oracle_must_answer_masked_questions():
     masks = MaskLaw.of_size(3, 1)
-    with pytest.raises(UserError, match="Mute has no masked_log_probs"):
+    with refused("oracle"):
         gibbs.step(Mute(), torch.zeros(1, 3, dtype=torch.long), masks, TorchRng(0))
 
 

@@ -6,6 +6,7 @@ from itertools import combinations, product
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.counting import Counted
 from triptych.core.enumeration import exact_law, exact_transition_matrix
@@ -13,7 +14,7 @@ from triptych.core.estimates import tv_tolerance
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
-from triptych.core.validation import ImpossibleEvidence, UserError
+from triptych.core.validation import ImpossibleEvidence
 from triptych.inference.chains import gibbs, parallel
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
@@ -238,7 +239,7 @@ def test_schedules():
     assert parallel.even_schedule(8, 3) == [2, 3, 3]
     assert parallel.even_schedule(4, 4) == [1, 1, 1, 1]
     assert parallel.even_schedule(5, 1) == [5]
-    with pytest.raises(ValueError, match="6 rounds for 5 positions"):
+    with refused("rounds"):
         parallel.even_schedule(5, 6)
 
 
@@ -272,13 +273,13 @@ def test_errors_are_sentences(change, sentence):
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_other_errors():
     table = Table.random(2, 3, seed=0)
-    with pytest.raises(ValueError, match="blocks are of 2 positions"):
+    with refused("tokens"):
         parallel.block_step(
             table, torch.zeros(1, 3, dtype=torch.long), MaskLaw.of_size(2, 1), TorchRng(0)
         )
-    with pytest.raises(UserError, match="object has no masked_log_probs"):
+    with refused("oracle"):
         parallel.independent_step(object(), torch.zeros(1, 3, dtype=torch.long), TorchRng(0))
-    with pytest.raises(ValueError, match="chains is 0"):
+    with refused("chains"):
         parallel.blank(0, 3)
 
 

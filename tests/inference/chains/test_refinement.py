@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.counting import Counted
 from triptych.core.enumeration import exact_law
@@ -312,7 +313,7 @@ def test_a_refiner_that_answers_no_laws_is_refused(answer, unchecked_shapes):
 
 
 def test_a_masked_oracle_needs_full_rows_and_ranking_needs_groups():
-    with pytest.raises(UserError, match="rows of a masked oracle are full"):
+    with refused("lengths"):
         MaskedRefiner(Table.random(2, 2, seed=0)).log_probs([[0, 1], [0, 0]], [2, 1])
-    with pytest.raises(UserError, match="every sentence must have 2"):
+    with refused("each"):
         best_hypotheses(torch.zeros(3, 1), [1, 1, 1], each=2)

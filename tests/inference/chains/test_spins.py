@@ -8,6 +8,7 @@ import networkx
 import pytest
 import torch
 from scipy import stats
+from tests.support.refusals import refused
 
 from benchmarks import sampling
 from triptych.core.enumeration import exact_law, exact_transition_matrix
@@ -343,25 +344,25 @@ def test_which_way_is_taken():
 
 def test_bad_input_is_answered_by_a_sentence(unchecked_shapes):
     zeros, field = torch.zeros(2, 2).double(), torch.zeros(2).double()
-    with pytest.raises(ValueError, match="symmetric with a zero diagonal"):
+    with refused("coupling"):
         SpinGibbs(torch.tensor([[0.0, 1.0], [0.5, 0.0]]).double(), field)
-    with pytest.raises(ValueError, match="symmetric with a zero diagonal"):
+    with refused("coupling"):
         SpinGibbs(torch.eye(2).double(), field)
-    with pytest.raises(ValueError, match="coupling has shape"):
+    with refused("coupling"):
         SpinGibbs(torch.zeros(3, 3).double(), field)
-    with pytest.raises(ValueError, match="float64"):
+    with refused("coupling"):
         SpinGibbs(zeros.float(), field)
     with pytest.raises(ValueError, match="at least 1"):
         SpinGibbs(torch.zeros(0, 0).double(), torch.zeros(0).double())
     system, tokens = SpinGibbs(zeros, field), torch.zeros(5, 2).long()
     for sweep in (system.sweep, system.fast_sweep):
-        with pytest.raises(ValueError, match="length 3"):
+        with refused("tokens"):
             sweep(torch.zeros(5, 3).long(), sweeps=1, rng=TorchRng(0))
-        with pytest.raises(ValueError, match="outside 0..1"):
+        with refused("hidden"):
             sweep(tokens - 1, sweeps=1, rng=TorchRng(0))
-        with pytest.raises(ValueError, match="sweeps is -1"):
+        with refused("sweeps"):
             sweep(tokens, sweeps=-1, rng=TorchRng(0))
-        with pytest.raises(ValueError, match="scan is 'rows'"):
+        with refused("scan"):
             sweep(tokens, sweeps=1, rng=TorchRng(0), scan="rows")  # pyright: ignore
 
 
@@ -372,7 +373,7 @@ def test_an_rng_of_another_device_is_refused():
             return torch.device("cuda:0")
 
     system = gibbs(Ising.chain(2, 0.1))
-    with pytest.raises(ValueError, match="make TorchRng\\(seed, device='cpu'\\)"):
+    with refused("rng"):
         system.fast_sweep(torch.zeros(1, 2).long(), sweeps=1, rng=Elsewhere(0))
 
 

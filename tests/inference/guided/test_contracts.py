@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.grids import pairs, some
+from tests.support.refusals import refused
 from tests.support.toy_guided import ALGORITHMS, FirstDraws, Noisy, Values, ledger_of, standing_at
 
 from triptych.core.counting import Counted
@@ -244,7 +245,7 @@ def test_budgets_that_are_none():
             with pytest.raises(UserError, match=f"{name} is"):
                 Budget(**{name: value})
     assert Budget(tokens=np.int64(3)).tokens == 3
-    with pytest.raises(UserError, match=r"budget is 5; it must be a Budget\(tokens=...\), or None"):
+    with refused("budget"):
         run("ancestral", budget=5)
 
 
@@ -305,7 +306,7 @@ def test_a_used_decoder_is_refused_and_a_fork_is_not(name):
     decoder = standing_at(TABLE, [0], [])
     fork = decoder.fork(torch.tensor([0, 1]))
     first = run(name, decoder)
-    with pytest.raises(UserError, match="this decoder was used by an earlier generation"):
+    with refused("decoder"):
         run(name, decoder)
     assert run(name, fork).completions() == first.completions()
 
@@ -320,9 +321,9 @@ def test_a_fork_of_a_used_decoder_goes_on_from_there():
 
 def test_a_decoder_that_was_refused_for_another_reason_may_be_used():
     decoder = RecomputingDecoder(Uniform(2, 3), 2)
-    with pytest.raises(UserError, match="length is -1"):
+    with refused("length"):
         ancestral.sample(decoder, length=-1, rng=0)
-    with pytest.raises(UserError, match="n is 16777216"):
+    with refused("n"):
         best_of_n.sample(decoder, Values(), length=3, n=2**24, rng=0)
     assert ancestral.sample(decoder, length=3, rng=0).complete.all()
 
@@ -412,7 +413,7 @@ def test_a_seed_stands_for_an_rng(name):
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_one_step_needs_an_rng():
-    with pytest.raises(UserError, match=r"rng is 0; one step needs an rng .*TorchRng\(0\)"):
+    with refused("rng"):
         vgb.step([[0]], Uniform(2, 2), Values(), 2, 0)
-    with pytest.raises(UserError, match="rng is 0; one step needs an rng"):
+    with refused("rng"):
         vgb.walk_step((0,), Uniform(2, 2), Values(), 2, 0)

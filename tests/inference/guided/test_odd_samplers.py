@@ -9,6 +9,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 from tests.support.toy_guided import ALGORITHMS, Noisy, Values, ledger_of, standing_at
 
 from triptych.core.decoders import Prefixes, RecomputingDecoder
@@ -264,7 +265,7 @@ class LogitsAfterOne:
 def test_the_row_without_a_law_is_named_and_not_the_first(name):
     sample, options = EVERY[name]
     decoder = standing_at(LogitsAfterOne(), [0, 0], [1, 0], [0, 1])
-    with pytest.raises(UserError, match=r"LogitsAfterOne gives no law after \[1, 0\] \(row 1\)"):
+    with refused("whose"):
         sample(decoder, Values(), **options, length=4, rng=TorchRng(0))
 
 
@@ -280,7 +281,7 @@ class TwoColumns:
 @pytest.mark.parametrize("name", EVERY)
 def test_a_model_with_too_few_columns_is_refused(name):
     sample, options = EVERY[name]
-    with pytest.raises(UserError, match=r"TwoColumns gave \(\d, 2\)"):
+    with refused("prefix"):
         sample(RecomputingDecoder(TwoColumns(), 2), Values(), **options, length=3, rng=TorchRng(0))
 
 
@@ -309,7 +310,7 @@ def test_lengths_that_are_none(name):
     sample, options = EVERY[name]
     for length in LENGTHS:
         decoder = Said(lambda x: x)
-        with pytest.raises(UserError, match="length (is|has) "):
+        with refused("length"):
             sample(decoder, Values(), **options, length=length, rng=TorchRng(0))
         assert decoder.lengths.tolist() == [0, 0]
 
@@ -318,9 +319,7 @@ def test_lengths_that_are_none(name):
 def test_end_tokens_that_are_none(name):
     sample, options = EVERY[name]
     for end in (0.5, 1.0, NAN, -1, 3, "a", True, 2**70, [0.5], [3], [[1]], {1: 1}):
-        with pytest.raises(
-            UserError, match=r"end_token is .*; it must be a token, 0\.\.2, or None"
-        ):
+        with refused("end_token"):
             sample(Said(lambda x: x), Values(), **options, length=3, end_token=end, rng=TorchRng(0))
 
 
@@ -390,19 +389,17 @@ def test_numbers_of_numpy_draw_the_same(name):
 def test_parts_that_are_none():
     table = Table.random(2, 3, seed=0)
     good = {"length": 3, "rng": TorchRng(0)}
-    with pytest.raises(
-        UserError, match=r"decoder is a Table; .*RecomputingDecoder\(model, batch\)"
-    ):
+    with refused("decoder"):
         ancestral.sample(table, **good)
-    with pytest.raises(UserError, match="rng is None; it needs categorical"):
+    with refused("rng"):
         ancestral.sample(RecomputingDecoder(table, 1), length=3, rng=None)
-    with pytest.raises(UserError, match="transform is 0.9; it must be a function"):
+    with refused("transform"):
         ancestral.sample(RecomputingDecoder(table, 1), transform=0.9, **good)
-    with pytest.raises(UserError, match="record is 'yes'; it must be True or False"):
+    with refused("record"):
         ancestral.sample(RecomputingDecoder(table, 1), record="yes", **good)
-    with pytest.raises(UserError, match="the decoder has no rows"):
+    with refused("decoder"):
         ancestral.sample(RecomputingDecoder(table, 1).fork(torch.zeros(0).long()), **good)
-    with pytest.raises(UserError, match="outcome is .*; it needs log_value"):
+    with refused("outcome"):
         vgb.sample(RecomputingDecoder(table, 1), Values(), steps=1, outcome=max, **good)
     for flag in ("lazy", "remember", "share"):
         with pytest.raises(UserError, match=f"{flag} is 2; it must be True or False"):
@@ -412,15 +409,15 @@ def test_parts_that_are_none():
             backtracking.sample(
                 RecomputingDecoder(table, 1), Values(), quota=1, stride=1, **{flag: None}, **good
             )
-    with pytest.raises(UserError, match="returns is 3; it must be one of 'leaf'"):
+    with refused("returns"):
         vgb.sample(RecomputingDecoder(table, 1), Values(), steps=1, returns=3, **good)
 
 
 def test_n_is_refused_before_memory_runs_out():
     decoder = standing_at(Uniform(2, 3), [0], [1])
-    with pytest.raises(UserError, match="n is 16777216, so that 2 rows would have 33554432"):
+    with refused("n"):
         best_of_n.sample(decoder, Values(), length=3, n=2**24, rng=TorchRng(0))
-    with pytest.raises(UserError, match="steps is 100000000 and there are 2 rows"):
+    with refused("steps"):
         vgb.sample(decoder, Values(), length=3, steps=10**8, returns="uniform", rng=TorchRng(0))
 
 
@@ -561,9 +558,9 @@ def test_laws_refuse_models_that_are_none(name):
 
 
 def test_laws_with_too_many_paths_end():
-    with pytest.raises(UserError, match="more than 1048576 paths|n is 99; it must be at most 20"):
+    with refused("n"):
         particles.law(Uniform(2, 9), Values(), 9, 99)
-    with pytest.raises(UserError, match="n is 65537; it must be at most 65536"):
+    with refused("n"):
         best_of_n.law(Table.of(Uniform(2, 2)), Values(), 2**16 + 1)
     with pytest.raises(UserError, match="too large to list"):
         vgb.nodes(2, 64)
@@ -593,9 +590,9 @@ def test_the_law_of_particles_with_values_beyond_exp():
 
 
 def test_a_walk_with_nowhere_to_go_says_so():
-    with pytest.raises(UserError, match=r"the walk cannot leave \[\]"):
+    with refused("prefix"):
         vgb.walk_step((), Uniform(2, 2), Never(), 2, TorchRng(0))
-    with pytest.raises(UserError, match="one row of at most 2 tokens"):
+    with refused("prefix"):
         vgb.step([[0, 1, 1]], Uniform(2, 3), Values(), 2, TorchRng(0))
     with pytest.raises(UserError, match="a token of the node is 0.5"):
         vgb.walk_step((0.5,), Uniform(2, 2), Values(), 2, TorchRng(0))
@@ -663,7 +660,7 @@ def test_chains_that_are_none(name, tokens, sentence):
 @pytest.mark.parametrize("name", ["in turn", "jointly", "block", "independent", "unmask", "sweep"])
 def test_chains_outside_the_vocabulary(name):
     tokens = torch.tensor([[0, 1, 7]] * 3)
-    with pytest.raises(UserError, match=r"token 7 at row 0, position 2 is outside 0\.\.1"):
+    with refused("hidden"):
         stepped(name, tokens)
 
 
@@ -724,29 +721,29 @@ def test_oracles_that_answer_something_else(wrong, oracle, adaptive):
 
 
 def test_what_the_samplers_share_refuses_too():
-    with pytest.raises(UserError, match="allowed is False in all of row 1"):
+    with refused("allowed"):
         uniform_on(torch.tensor([[True, False], [False, False]]))
-    with pytest.raises(UserError, match="different numbers of positions"):
+    with refused("hidden"):
         positions_of(torch.tensor([[True, False], [True, True]]))
     assert positions_of(torch.zeros(0, 3).bool()).shape == (0, 0)
     with pytest.raises(UserError, match=r"confidence\[0, 1\] is nan"):
         parallel.most_confident(f64([0.1, NAN]), torch.ones(1, 2).bool(), 1)
-    with pytest.raises(UserError, match="count is -1"):
+    with refused("count"):
         parallel.most_confident(f64([0.1, 0.2]), torch.ones(1, 2).bool(), -1)
     for schedule in (3, "3", [1.5, 1.5], [2**70]):
-        with pytest.raises(UserError, match="schedule"):
+        with refused("schedule"):
             parallel.unmask(
                 Table.random(2, 3, seed=0), *parallel.blank(1, 3), TorchRng(0), schedule=schedule
             )
-    with pytest.raises(UserError, match="their product must be at most"):
+    with refused("chains"):
         parallel.blank(2**30, 2**10)
-    with pytest.raises(UserError, match="hidden is nan"):
+    with refused("hidden"):
         parallel.even_schedule(NAN, 1)
-    with pytest.raises(UserError, match="hidden is 1073741824; it must be at most"):
+    with refused("hidden"):
         parallel.even_schedule(2**30, 2**29)
-    with pytest.raises(UserError, match="masks is a Tensor; it must be a MaskLaw"):
+    with refused("masks"):
         gibbs.step(Table.random(2, 3, seed=0), chains(torch.int64), torch.eye(3), TorchRng(0))
-    with pytest.raises(UserError, match="vocab_size is 0"):
+    with refused("vocab_size"):
         gibbs.cost(MaskLaw.of_size(3, 1), 0)
 
 
@@ -759,10 +756,10 @@ def test_costs_beyond_all_floats():
 def test_a_run_of_chains_refuses():
     tokens, rng = chains(torch.int64), TorchRng(0)
     stay = lambda x, r: x  # noqa: E731
-    with pytest.raises(UserError, match="the step answered a NoneType"):
+    with refused("step"):
         gibbs.run(lambda x, r: None, tokens, 2, rng)
     sizes = iter([2, 1, 1])
-    with pytest.raises(UserError, match=r"record\['half'\] has shape \(3, 1\) and had \(3, 2\)"):
+    with refused("before"):
         gibbs.run(stay, tokens, 1, rng, record={"half": lambda x: x[:, : next(sizes)]})
     with pytest.raises(UserError, match=r"record\['odd'\] says <object.*; it must be a tensor"):
         gibbs.run(stay, tokens, 1, rng, record={"odd": lambda x: object()})
@@ -796,20 +793,20 @@ def test_spins_refuse():
         SpinGibbs(zeros, [0.0, NAN])
     pair = SpinGibbs([[0.0, 0.5], [0.5, 0.0]], np.array([0.0, 0.1]))
     tokens, rng = torch.zeros(3, 2).long(), TorchRng(0)
-    with pytest.raises(UserError, match=r"block \[0, 1\] has couplings inside"):
+    with refused("block"):
         pair.step(tokens, [0, 1], rng)
-    with pytest.raises(UserError, match="distinct positions"):
+    with refused("block"):
         pair.step(tokens, [2], rng)
     for sweep in (pair.sweep, pair.fast_sweep):
         for sweeps in (2.5, NAN, -1, "2", 2**63, 2**40):
-            with pytest.raises(UserError, match="sweeps is "):
+            with refused("sweeps"):
                 sweep(tokens, sweeps=sweeps, rng=rng)
-        with pytest.raises(UserError, match="rng is None"):
+        with refused("rng"):
             sweep(tokens, sweeps=1, rng=None)
     for probs in (f64(1.1), f64(-0.1), f64(NAN)):
         with pytest.raises(UserError, match="probs"):
             split(probs)
-    with pytest.raises(UserError, match=r"coupling has shape \(2, 3\)"):
+    with refused("coupling"):
         colours(torch.zeros(2, 3).double())
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.enumeration import exact_law, exact_transition_matrix
@@ -290,9 +291,9 @@ def test_a_row_with_nowhere_to_walk_stops_and_the_others_go_on():
 
 
 def test_bad_options_are_answered_by_a_sentence():
-    with pytest.raises(ValueError, match="steps"):
+    with refused("steps"):
         walk(steps=0)
-    with pytest.raises(ValueError, match="restarts"):
+    with refused("restarts"):
         walk(restarts=-1)
 
 

@@ -7,9 +7,9 @@ import time
 import pytest
 import torch
 import typer
+from tests.support.refusals import refused
 from tests.support.tiny_text_model import tiny_lm
 
-from triptych.core.validation import UserError
 from triptych.guidance.batches import default_algorithm
 from triptych.guidance.guide import Streams, guide
 from triptych.inference.guided.costs import Budget
@@ -138,7 +138,7 @@ def test_conversations_and_texts_in_one_chunk(completer):
 def test_a_model_without_a_chat_template(settings):
     lm = tiny_lm()
     lm.tokenizer.chat_template = None
-    with pytest.raises(UserError, match="no chat template"):
+    with refused("prompt"):
         Completer(settings(chat=True), model=lm).complete([Prompt(1, "a")])
 
 

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.lab.generating.completing import failed_row
@@ -75,7 +76,7 @@ def test_other_prompts_are_refused(out, made):
     with RowFile(out, made) as file:
         with pytest.raises(UserError, match="a row of the id zwei with another prompt"):
             file.missing([PROMPTS[0], Prompt("zwei", "u"), PROMPTS[2]])
-        with pytest.raises(UserError, match="a row of the id zwei, which is not among the prompts"):
+        with refused("prompts"):
             file.missing(PROMPTS[:1])
         assert file.missing([PROMPTS[2], Prompt(9, "new"), *PROMPTS[:2]]) == [
             PROMPTS[2],
@@ -96,10 +97,10 @@ def test_a_file_of_something_else_is_never_touched(tmp_path, made, text, fresh):
 
 
 def test_places_that_cannot_be_written(tmp_path, made, out):
-    with pytest.raises(UserError, match="is a folder"):
+    with refused("out"):
         RowFile(tmp_path, made)
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="cannot be written"):
+    with refused("path"):
         RowFile(tmp_path / "file" / "out.jsonl", made)
     with RowFile(out, made), pytest.raises(UserError, match="another run writes to"):
         RowFile(out, made)

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import matplotlib
 import pytest
+from tests.support.refusals import refused
 
-from triptych.core.validation import UserError
 from triptych.lab.results.drawing import (
     THEMES,
     WIDTH,
@@ -102,7 +102,7 @@ def test_a_heat_map_has_its_bar_beside_it():
 
 
 def test_an_unknown_theme_is_one_sentence():
-    with pytest.raises(UserError, match="no theme 'grey': choose from light, dark"):
+    with refused("theme"):
         draw_figure(Figure("f", "A title", []), "grey")
 
 

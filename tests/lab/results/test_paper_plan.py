@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 from tests.support import toy_studies
+from tests.support.refusals import refused
 
-from triptych.core.validation import UserError
 from triptych.lab.results import paper_plan as planning
 from triptych.lab.results import scales
 from triptych.lab.results.ledger import Entry
@@ -107,7 +107,7 @@ def test_little_time_and_none():
     assert names(paper_plan(0.1, JUDGED, PLANS, NONE_DONE, cores=2)) == ["known"]
     assert paper_plan(0.01, JUDGED, PLANS, NONE_DONE, cores=2) == []
     for minutes in (0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(UserError, match="positive number of minutes"):
+        with refused("minutes"):
             paper_plan(minutes, JUDGED, PLANS, NONE_DONE)
 
 

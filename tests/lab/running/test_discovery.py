@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from tests.support import toy_studies
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.lab.running.discovery import find_studies, load_study, source_of
@@ -33,14 +34,14 @@ def test_studies_are_found_by_name(tmp_path):
     loaded = load_study(f"{TOYS}:BUSY")
     assert loaded is not toy_studies.BUSY
     assert source_of(loaded) == f"{TOYS.resolve()}:BUSY"
-    with pytest.raises(UserError, match="there is no file"):
+    with refused("path"):
         load_study(tmp_path / "nothing.py")
     with pytest.raises(UserError, match="there is no module nothing_here"):
         load_study("nothing_here")
     (tmp_path / "empty.py").write_text("x = 1\n")
     with pytest.raises(UserError, match=r"it needs a line STUDY = Study\(...\)"):
         load_study(tmp_path / "empty.py")
-    with pytest.raises(UserError, match="cannot be found by another process"):
+    with refused("study"):
         source_of(dataclasses.replace(toy_studies.STUDY, name="toy/nameless"))
 
 

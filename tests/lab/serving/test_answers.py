@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table
@@ -90,10 +91,10 @@ def test_an_answer_is_json_and_odd_questions_are_refused(page, question):
         for odd in (None, "x", -1, 2**70, float("nan"), [], {}, [[1]], True):
             with pytest.raises(UserError):
                 page.answer(question | {name: odd})
-        with pytest.raises(UserError, match="lacks"):
+        with refused("question"):
             page.answer({key: value for key, value in question.items() if key != name})
-    with pytest.raises(UserError, match="may have"):
+    with refused("question"):
         page.answer(question | {"speed": 1})
     for odd in (None, [], 3):
-        with pytest.raises(UserError, match="object"):
+        with refused("question"):
             page.answer(odd)

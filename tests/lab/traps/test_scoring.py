@@ -5,6 +5,7 @@ import textwrap
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.lab.traps.baselines import ablation, pumped
@@ -181,9 +182,9 @@ def test_a_method_that_fails_gets_one_sentence(tmp_path, small_trap):
     method = load_method(written(tmp_path, "def needs_pattern(network):\n    return 1 / 0"))
     with pytest.raises(UserError, match="mine: needs_pattern fails with ZeroDivisionError"):
         score_method(small_trap, method, compare=False)
-    with pytest.raises(UserError, match="there is no file"):
+    with refused("file"):
         load_method(tmp_path / "missing.py")
-    with pytest.raises(UserError, match="a method is a Python file"):
+    with refused("file"):
         load_method(tmp_path / "mine.txt")
-    with pytest.raises(UserError, match="like one of the baselines"):
+    with refused("method"):
         score_method(small_trap, ablation())

@@ -11,6 +11,7 @@ import weakref
 import pytest
 import torch
 import transformers
+from tests.support.refusals import refused
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -369,7 +370,7 @@ def test_a_decoder_without_a_layer_keeps_no_states():
 @pytest.mark.parametrize("layer", [3, -2, 1.0, True])
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_layers_that_do_not_exist(layer):
-    with pytest.raises(UserError, match="layer is"):
+    with refused("layer"):
         make_lm().decoder([[5]], layer=layer)
 
 
@@ -414,7 +415,7 @@ def test_the_length_is_the_context_without_bos():
     assert make_lm("gpt2").length == CONTEXT - 1
     assert make_lm(length=7).length == 7
     for length in (0, CONTEXT, 2.5):
-        with pytest.raises(UserError, match="length is"):
+        with refused("length"):
             make_lm(length=length)
 
 
@@ -425,9 +426,9 @@ def test_the_whole_length_can_be_used():
         decoder = lm.decoder([tokens])
         assert (decoder.next_log_probs()[0] - plain(lm, tokens)).abs().max() < 1e-4
         decoder.append([5])
-        with pytest.raises(UserError, match="nothing follows it"):
+        with refused("rows"):
             decoder.next_log_probs()
-        with pytest.raises(UserError, match="no token follows"):
+        with refused("prefix"):
             lm.next_token_log_probs([[*tokens, 5]])
 
 
@@ -457,9 +458,9 @@ def test_the_empty_prefix_is_answered_through_bos():
 
 def test_a_model_without_bos_has_no_empty_prefix():
     for lm in (make_lm(bos=False), make_lm(bos_token_id=None)):
-        with pytest.raises(UserError, match="no BOS token"):
+        with refused("prefix"):
             lm.next_token_log_probs([[]])
-        with pytest.raises(UserError, match="row 1 is empty"):
+        with refused("rows"):
             lm.decoder([[5], []]).next_log_probs()
         assert (lm.next_token_log_probs([[5, 6]])[0] - plain(lm, [5, 6])).abs().max() < 1e-6
         decoder = lm.decoder([[5, 6, 7], [8]])
@@ -482,9 +483,9 @@ def test_which_token_bos_is():
 
 
 def test_a_second_bos_is_refused():
-    with pytest.raises(UserError, match="begins with 1, the BOS token"):
+    with refused("prompts"):
         make_lm().decoder([[5], [BOS, 5]])
-    with pytest.raises(UserError, match="begins with 1, the BOS token"):
+    with refused("prompts"):
         make_lm(tokenizer=make_tokenizer()).decoder(["[BOS] the cat"])
     assert make_lm(bos=False).decoder([[BOS, 5]]).lengths.tolist() == [2]
 
@@ -551,9 +552,9 @@ def test_what_needs_a_tokenizer_says_so():
 
 def test_the_tokenizer_of_another_model():
     many = [*WORDS, *(f"word{i}" for i in range(VOCAB))]
-    with pytest.raises(UserError, match="tokenizer of another model"):
+    with refused("tokenizer"):
         make_lm(tokenizer=make_tokenizer(many))
-    with pytest.raises(UserError, match="tokenizer is"):
+    with refused("tokenizer"):
         make_lm(tokenizer="llama")
 
 
@@ -564,7 +565,7 @@ def test_added_tokens_beyond_the_model_are_refused_where_they_are_used():
     tokenizer.add_tokens(["[IMAGE]"])
     lm = make_lm(tokenizer=tokenizer)
     assert lm.encode(["the cat"]) == [[5, 7]]
-    with pytest.raises(UserError, match=r"texts\[0\] has the token 50"):
+    with refused("texts"):
         lm.encode(["the [IMAGE]"])
 
 
@@ -624,7 +625,7 @@ def test_tokens_that_cannot_be_appended_change_nothing(tokens):
     decoder.next_log_probs()
     with pytest.raises(UserError):
         decoder.append(tokens)
-    with pytest.raises(UserError, match="cannot erase"):
+    with refused("counts"):
         decoder.rollback([0, 2])
     for answer, row in zip(decoder.next_log_probs(), [[5, 6], [7]], strict=True):
         assert (answer - plain(lm, row)).abs().max() < 1e-4
@@ -688,18 +689,18 @@ def test_a_family_that_ignores_positions_is_refused():
 
 @pytest.mark.parametrize("model", [None, "gpt2", torch.nn.Linear(2, 2)])
 def test_models_that_are_none(model):
-    with pytest.raises(UserError, match="AutoModelForCausalLM"):
+    with refused("model"):
         PretrainedCausalLM(model)
 
 
 def test_a_model_without_a_head_and_one_with_an_encoder():
-    with pytest.raises(UserError, match="not a causal language model"):
+    with refused("model"):
         PretrainedCausalLM(transformers.AutoModel.from_config(config_of("llama")))
     sizes = {"vocab_size": VOCAB, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1}
     t5 = transformers.T5ForConditionalGeneration(
         transformers.T5Config(**sizes, num_heads=2, decoder_start_token_id=0)
     )
-    with pytest.raises(UserError, match="has an encoder"):
+    with refused("model"):
         PretrainedCausalLM(t5)
 
 
@@ -732,7 +733,7 @@ def test_an_encoder_is_not_loaded_as_a_causal_model(tmp_path):
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_places_that_do_not_exist(tmp_path):
-    with pytest.raises(UserError, match="is not a causal model"):
+    with refused("shown_name"):
         PretrainedCausalLM.from_pretrained(tmp_path, local_files_only=True)
     with pytest.raises(UserError, match="no file"):
         PretrainedCausalLM.from_pretrained(tmp_path / "model.gguf")
@@ -747,7 +748,7 @@ def test_places_that_do_not_exist(tmp_path):
 @pytest.mark.parametrize("dtype", ["float8", "int64", torch.int64, None, 32])
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_dtypes_that_are_refused(dtype):
-    with pytest.raises(UserError, match="dtype is"):
+    with refused("dtype"):
         as_dtype(dtype)
     assert as_dtype("float16") == torch.float16
     assert as_dtype(torch.bfloat16) == torch.bfloat16

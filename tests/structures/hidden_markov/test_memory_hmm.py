@@ -3,6 +3,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.table import all_sequences
@@ -178,16 +179,16 @@ def test_the_experiments_model_has_a_doubly_stochastic_syntax():
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_bad_input_is_explained():
     good = worked()
-    with pytest.raises(ValueError, match=r"memory has shape \(3,\)"):
+    with refused("memory"):
         MemoryHMM(f64([0.5, 0.25, 0.25]), good.initial, good.transition, good.emission, 2)
-    with pytest.raises(ValueError, match="initial has shape"):
+    with refused("initial"):
         MemoryHMM(good.memory, f64([0.5, 0.5]), good.transition, good.emission, 2)
-    with pytest.raises(ValueError, match="memory sums to 0.9"):
+    with refused("probs"):
         MemoryHMM(f64([0.5, 0.4]), good.initial, good.transition, good.emission, 2)
     sure = MemoryHMM(f64([1.0, 0.0]), good.initial, good.transition, good.emission, 2)
     tokens = torch.tensor([[0, 1]])
     assert sure.log_prob(tokens).item() == -np.inf
-    with pytest.raises(ImpossibleEvidence, match="what is shown"):
+    with refused("log_evidence", ImpossibleEvidence):
         sure.posteriors(tokens, torch.zeros_like(tokens).bool())
     with pytest.raises(ValueError, match="4096"):
         MemoryHMM.random(8, 4, 2, 2, 2, seed=0).as_hmm()
@@ -200,5 +201,5 @@ def test_a_position_that_is_not_there_is_explained():
         model.soft_masked_probs(vectors, at=1)[:, 0], model.soft_masked_probs(vectors)[:, 1]
     )
     for at in (-1, 3):
-        with pytest.raises(ValueError, match=f"at is {at}; the input has positions 0 to 2"):
+        with refused("at"):
             model.soft_masked_probs(vectors, at=at)

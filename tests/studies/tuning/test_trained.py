@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.adaptation.linear import best_linear_head
 from triptych.adaptation.prompts import Tuning
@@ -233,9 +234,9 @@ def test_chunks_are_drawn_uniformly():
 
 
 def test_documents_that_do_not_divide_are_explained():
-    with pytest.raises(ValueError, match="documents of 12 tokens do not divide into chunks of 5"):
+    with refused("documents"):
         Corpus.draw(cycle(3, 12), 2, TorchRng(0), chunk=5)
-    with pytest.raises(ValueError, match="chunk is 0; it must be at least 1"):
+    with refused("chunk"):
         Corpus.draw(cycle(3, 12), 2, TorchRng(0), chunk=0)
 
 

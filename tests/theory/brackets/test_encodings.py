@@ -2,8 +2,8 @@
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
-from triptych.core.validation import UserError
 from triptych.models.constructions.brackets import first_layer, kinds
 from triptych.models.constructions.normalised import Layer, Mlp
 from triptych.structures.brackets.dyck import Dyck
@@ -57,7 +57,7 @@ def test_any_network_with_uniform_attention_confuses_the_twins():
 
 
 def test_wrong_sizes_are_refused():
-    with pytest.raises(UserError, match="rows"):
+    with refused("vectors"):
         independence(first_layer(2, 2), 2, 3)
-    with pytest.raises(UserError, match="two types"):
+    with refused("types"):
         twin_stacks(first_layer(1, 3), 1, 3)

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 from scipy.optimize import minimize
+from tests.support.refusals import refused
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
@@ -331,7 +332,7 @@ def test_bad_input_is_a_sentence(unchecked_shapes):
     counts = estimators.pair_counts(tokens, masks, 2)
     with pytest.raises(ValueError, match="must have the same length"):
         estimators.fit(FAMILIES["ising"], MaskLaw.of_size(4, 4), torch.ones(1, 1, 8).double())
-    with pytest.raises(ValueError, match="a count per block and sequence"):
+    with refused("counts"):
         estimators.fit(FOUR, MaskLaw.of_size(4, 2), counts)
     with pytest.raises(ValueError, match="without samples"):
         estimators.fit(FOUR, masks, counts * 0)

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.table import Table
 from triptych.structures.hidden_markov.hmm import HMM
@@ -197,9 +198,9 @@ def test_a_slice_moves_along_its_directions():
 
 
 def test_bad_input_is_a_sentence(unchecked_shapes):
-    with pytest.raises(ValueError, match="a row per sequence"):
+    with refused("features"):
         ExponentialFamily(bit(), features(3, 2, 0))
-    with pytest.raises(ValueError, match="a value per parameter"):
+    with refused("theta"):
         ExponentialFamily(bit(), features(2, 2, 0), at=vector(1.0))
     with pytest.raises(ValueError, match=r"features\[0, 0\] is nan"):
         ExponentialFamily(bit(), torch.full((2, 1), torch.nan, dtype=torch.float64))

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from tests.support.refusals import refused
 
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.table import Table
@@ -41,7 +42,7 @@ def test_one_parameter_of_two_spins_by_hand():
     alone = normality.along(PAIR, vector(0, 0, 1))
     assert alone.features[:, 0].tolist() == [1, -1, -1, 1]
     torch.testing.assert_close(alone.table.log_probs, PAIR.table.log_probs)
-    with pytest.raises(ValueError, match="direction has shape"):
+    with refused("direction"):
         normality.along(PAIR, vector(1, 0))
 
 
@@ -165,9 +166,9 @@ def test_bad_input_is_a_sentence():
     with pytest.raises(ValueError, match="one parameter is needed, given 3"):
         normality.normal_distance(PAIR, masks, 10)
     alone = normality.along(PAIR, vector(0, 0, 1))
-    with pytest.raises(ValueError, match="n is 0"):
+    with refused("n"):
         normality.normal_distance(alone, masks, 0)
-    with pytest.raises(ValueError, match="repeats is 0"):
+    with refused("repeats"):
         normality.draw_counts(PAIR.table, masks, 10, 0, seed=0)
 
 

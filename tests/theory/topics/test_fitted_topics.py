@@ -5,6 +5,7 @@ import builtins
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.theory.topics import fitted_topics as ft
@@ -23,7 +24,7 @@ def test_counts_keep_words_that_are_neither_rare_nor_common_nor_stopped():
     assert ft.count_words(documents, NAMES, fewest=2, most=0.7).names == ("frog",)
     with pytest.raises(UserError, match="no word stands in 9 documents or more"):
         ft.count_words(documents, NAMES, fewest=9)
-    with pytest.raises(UserError, match="the corpus has no words"):
+    with refused("documents"):
         ft.count_words([[]], NAMES)
 
 
@@ -38,9 +39,9 @@ def test_planted_topics_are_found():
     membership = ft.assign_words(likelihood, 10, several=False)
     groups = membership.float().argmax(1).numpy()
     assert (groups == truth).all() or (groups == 1 - truth).all()
-    with pytest.raises(UserError, match="60 documents are too few for 61 topics"):
+    with refused("topics"):
         ft.fit_topics(counts, 61, seed=0)
-    with pytest.raises(UserError, match="20 words are too few for 30 topics"):
+    with refused("topics"):
         ft.fit_topics(counts, 30, seed=0)
 
 
@@ -56,7 +57,7 @@ def test_thresholds_of_the_source():
     numbers = [ft.words_per_topic(threshold, 30522) for threshold in ft.THRESHOLDS]
     assert numbers == [15, 30, 61]
     assert [n * (n - 1) // 2 for n in numbers[:2]] == [105, 435]
-    with pytest.raises(UserError, match="keeps 1 words a topic"):
+    with refused("threshold"):
         ft.words_per_topic(0.001, 1500)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from tests.support.planted_encoder import Planted
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
@@ -9,11 +10,11 @@ from triptych.theory.topics.read_text import ReadText, Sizes
 
 
 def test_text_without_words_or_sentences():
-    with pytest.raises(UserError, match="the corpus is empty"):
+    with refused("documents"):
         ReadText.of(Planted(), [[" "]])
     with pytest.raises(UserError, match="no paragraph has 16 tokens"):
         ReadText.of(Planted(), [["the frog"]]).passages(1, TorchRng(0))
-    with pytest.raises(UserError, match="thresholds is empty"):
+    with refused("thresholds"):
         Sizes(thresholds=())
 
 

@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from tests.support.refusals import refused
 
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
@@ -159,7 +160,7 @@ def test_pairs_that_occur_together():
     passages = np.array([[1, 1, 0, 2], [1, 1, 1, 0], [0, 1, 1, 0], [1, 1, 0, 0]])
     assert wp.top_pairs(passages, 3).tolist() == [[0, 1], [1, 2], [0, 2]]
     assert wp.mean_of_pairs(torch.eye(4) + 1, torch.tensor([[0, 1], [1, 1]])).tolist() == [6, 7]
-    with pytest.raises(UserError, match="5 pairs of words occur together, and 9 are wanted"):
+    with refused("number"):
         wp.top_pairs(passages, 9)
 
 
@@ -168,5 +169,5 @@ def test_gaps_of_groups():
         [[1.0, 0.5, 0.1, 0.3], [0.5, 1, 0, 0], [0.1, 0, 1, 0.2], [0.3, 0, 0.2, 1]]
     )
     assert wp.group_gaps(cosines, [0, 0, 1, 1]).tolist() == pytest.approx([0.3, 0.5, 0.15, 0.05])
-    with pytest.raises(UserError, match="two words or more"):
+    with refused("groups"):
         wp.group_gaps(cosines, [0, 0, 1, 2])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.support.grids import pairs
+from tests.support.refusals import refused
 
 from triptych.core.errors import UserError
 from triptych.core.estimates import Status
@@ -453,9 +454,9 @@ def test_bad_input_is_explained():
         memory_heads.recoverable(model, 1)
     with pytest.raises(ValueError, match="the task is 0 for every memory value"):
         memory_prompts.witness(model, 0, f64([0.0, 0.0]), 2)
-    with pytest.raises(ValueError, match=r"task has shape \(3,\)"):
+    with refused("task"):
         memory_prompts.prompt(model, 0, f64([1.0, 0.0, 0.0]))
-    with pytest.raises(ValueError, match="token 7"):
+    with refused("hidden"):
         memory_heads.recoverable_inputs(model, torch.tensor([[7]]), 0, bools(True, False))
     with pytest.raises(ValueError, match="the input has 4 positions"):
         memory_heads.scores(

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.enumerated_text import all_texts, check_exact, check_over
+from tests.support.refusals import refused
 
 from triptych.core.validation import UserError
 from triptych.verifiers.text_rules.json_schema import read_schema, satisfiable
@@ -342,7 +343,7 @@ def test_schemas_of_nothing():
         {"type": "object", "required": ["a"], "properties": {"a": {"enum": []}}},
         {"type": []},
     ):
-        with pytest.raises(UserError, match="it must allow some value, and no value fits"):
+        with refused("schema"):
             JsonPrefix(schema)
 
 
@@ -369,10 +370,10 @@ def test_schemas_that_are_refused(schema, sentence):
 
 def test_depths_that_are_refused():
     for depth in (-1, MAX_DEPTH + 1, 2.0, None):
-        with pytest.raises(UserError, match="max_depth is"):
+        with refused("max_depth"):
             JsonPrefix(max_depth=depth)
     schema = {}
     for _ in range(60):
         schema = {"items": schema}
-    with pytest.raises(UserError, match="more than 50 schemas inside each other"):
+    with refused("schema"):
         JsonPrefix(schema)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.support.enumerated_text import all_texts
 from tests.support.grids import some
+from tests.support.refusals import refused
 
-from triptych.core.validation import UserError
 from triptych.verifiers.text_rules.python_source import PythonPrefix
 
 pytestmark = pytest.mark.usefixtures("unchecked_shapes")
@@ -189,7 +189,7 @@ def test_fields_of_f_strings_as_python_312_has_them():
 
 @pytest.mark.parametrize("mode", ["single", "", 3, None, ["exec"]])
 def test_modes_that_are_none(mode):
-    with pytest.raises(UserError, match="mode is .*; it must be 'exec' or 'eval'"):
+    with refused("mode"):
         PythonPrefix(mode)
 
 
