@@ -4,6 +4,7 @@ import functools
 import html
 import importlib
 import inspect
+import math
 import pkgutil
 import re
 import tomllib
@@ -159,14 +160,20 @@ def api_page(package: str) -> str:
 
 
 def modules(package: str) -> list[str]:
-    """The public modules with something in them; those that the front door opens come first."""
+    """The public modules with something in them; the front door's come first, in its order."""
     parent = importlib.import_module(package)
     found = [
         info.name
         for info in pkgutil.walk_packages(parent.__path__, parent.__name__ + ".")
         if not info.ispkg and not info.name.rpartition(".")[2].startswith("_")
     ]
-    return sorted(found, key=lambda name: (not any(_at_front(name)), name))
+    return sorted(found, key=lambda name: (_place_at_front(name), name))
+
+
+def _place_at_front(module: str) -> float:
+    """Where the docstring of triptych first names something of a module; infinite: nowhere."""
+    named = [re.search(rf"\b{name}\b", triptych.__doc__ or "") for name in _at_front(module)]
+    return min((found.start() for found in named if found), default=math.inf)
 
 
 def _imported(name: str) -> ModuleType:
