@@ -11,7 +11,6 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.randomness import TorchRng
 from triptych.core.table import Table
 from triptych.inference.guided import (
-    adaptive,
     ancestral,
     backtracking,
     best_of_n,
@@ -19,7 +18,6 @@ from triptych.inference.guided import (
     particles,
     rejection,
     tokenwise,
-    vgb,
 )
 from triptych.inference.guided.generation import Costs, VerifierError
 from triptych.inference.guided.result import Reason
@@ -241,7 +239,7 @@ def test_a_faulty_verifier_is_named_with_its_prefix_and_what_there_was(name, fau
     assert f"prefix {list(error.prefix)}" in str(error)
     rows = zip(partial.tokens.tolist(), partial.lengths.tolist(), strict=True)
     texts = [tuple(row[:length]) for row, length in rows]
-    child = name in ("adaptive", "vgb")  # they ask about children
+    child = name in ("adaptive", "greedy", "vgb")  # they ask about children
     asked_of = error.prefix[:-1] if child else error.prefix
     assert asked_of in texts
     assert len(error.prefix) >= 2
@@ -272,8 +270,7 @@ def test_values_above_one_are_refused_where_probabilities_are_needed(name):
         return sample(decoder, verifier, **options, length=3, rng=TorchRng(0))
 
     assert call(1e-12).complete.all()  # 1, but for rounding
-    soft = (adaptive.sample, best_of_n.sample, blocks.sample, particles.sample, vgb.sample)
-    if sample in soft:
+    if name in ("adaptive", "best_of_n", "blocks", "majority", "particles", "vgb"):
         assert call(0.5).complete.all()
     else:
         with pytest.raises(VerifierError, match="log V = 0.5; values must be log-prob.* at most 0"):
