@@ -13,8 +13,8 @@ help:  ## show this list
 reproduce: $(VENV)/installed-core  ## run what decides the published results, the cheapest first
 	$(BIN)/triptych reproduce || [ $$? -eq 1 ]  # 1: a published claim fails, which is a finding
 
-# Types are checked beside the tests, and told after them. Bytecode is kept, whatever the shell says:
-# the tests start Python again and again, and each start would compile all sources anew.
+# Types are checked next to the tests, and told after them. Bytecode is kept, whatever the shell says:
+# the tests start Python again and again, and each start would compile all sources again.
 test: export PYTHONDONTWRITEBYTECODE =
 test: lint  ## lint, types and the whole test suite
 	@$(BIN)/pyright > $(VENV)/types.log 2>&1 & types=$$!; \
@@ -38,9 +38,10 @@ test-grammars: $(VENV)/installed-test  ## the tests of grammar engines, with xgr
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt xgrammar apache-tvm-ffi
 	$(BIN)/python -m pytest tests/verifiers/grammars tests/lab/cli/test_audit_grammar.py
 
-lint: $(VENV)/installed-test  ## ruff, lint and format
+lint: $(VENV)/installed-test  ## ruff, format, plain English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python tools/prose.py
 
 types: $(VENV)/installed-test  ## pyright on src
 	$(BIN)/pyright

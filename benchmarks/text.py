@@ -4,7 +4,7 @@
 
 The models are Llamas with random weights and a vocabulary of 50,000 made-up words; FOLDER (or the
 variable TRIPTYCH_BENCH_MODEL) is a pretrained one besides, as SmolLM2-135M. The row against genlm
-needs it, and genlm-control beside this torch; without them the row says "not run". All times are
+needs it, and genlm-control next to this torch; without them the row says "not run". All times are
 processor time on one thread: other programs on the machine change the wall-clock time of one turn
 by more than the two sides differ. Time that a program only waits is not in it.
 """

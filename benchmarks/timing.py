@@ -1,7 +1,7 @@
 """Interleaved timing: two programs take turns, and the ratio of each turn is what counts.
 
 Ratios are of processor time: other programs on the machine change the wall-clock time of one turn
-by more than two programs differ. Wall-clock time is kept beside it.
+by more than two programs differ. Wall-clock time is kept next to it.
 """
 
 import os
@@ -18,7 +18,7 @@ from triptych.core.validation import UserError
 
 
 class Seconds(NamedTuple):
-    """Of one call: time of the processor, all threads together, and time on the wall."""
+    """The time of one call: of the processor, all threads together, and on the wall."""
 
     processor: float
     wall: float

@@ -158,7 +158,7 @@ def judged(sampler: Sampler, *, draws: int = 0) -> Row:
     """The verdict.
 
     draws
-        At most so many draws are held against the law that was found, where a promise breaks. A sampler that
+        At most this many draws are held against the law that was found, where a promise breaks. A sampler that
         cannot be entered is drawn from in any case.
     """
     row = Row(

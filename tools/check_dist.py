@@ -114,7 +114,7 @@ def try_out(python: Path, empty: Path, version: str) -> None:
     if shown != version:
         sys.exit(f"triptych --version says {shown!r}, and the wheel is {version}")
     verdicts = json.loads(said("-m", "triptych", "claims", "--json"))
-    bundled = [each for each in verdicts if any(found["shipped"] for found in each["findings"])]
+    bundled = [each for each in verdicts if any(found["bundled"] for found in each["findings"])]
     if not any(each["status"] == "holds" for each in bundled):
         sys.exit(f"triptych claims has no verdict on bundled rows ({len(verdicts)} results)")
     said("-m", "triptych", "list")

@@ -80,7 +80,7 @@ def results_page(lines: Sequence[Judged]) -> str:
         "This page is written by `python tools/pages.py` from the bundled rows. `triptych claims "
         "ID` prints every check of a result, and `triptych report` draws the figures.\n",
         "## What reproduces\n",
-        f"Of {len(lines)} published results, {terminal.score_of(lines)}.\n",
+        f"Of {len(lines)} published results, {_sentences(terminal.score_of(lines))}.\n",
         table(lines),
         "In brackets: how many hold with an exception, which is a boundary case that the verdict "
         "names. *As published* means the data, model and training of the source. A *smaller scale* "
@@ -95,6 +95,12 @@ def results_page(lines: Sequence[Judged]) -> str:
         + "".join(_open(line) for line in lines if line.status not in ("holds", "fails")),
     ]
     return "\n".join(parts)
+
+
+def _sentences(said: str) -> str:
+    """A list whose parts end with semicolons, as sentences."""
+    first, *others = said.split("; ")
+    return ". ".join([first, *(part[:1].upper() + part[1:] for part in others)])
 
 
 def _section(line: Judged) -> str:

@@ -6,7 +6,7 @@ One function for each guided algorithm makes a `custom_generate` for `model.gene
     ids = model.generate(**inputs, custom_generate=search, do_sample=True, max_new_tokens=40)
 
 The functions are made of the algorithms' own classes: `dir(triptych.hf)` lists them, and each has
-a help. Tokenwise reweighting is a logits processor too, for use beside anything else of `generate`:
+a help. Tokenwise reweighting is a logits processor too, for use with anything else of `generate`:
 
     processor = triptych.hf.ValueLogitsProcessor(rule, tokenizer)
     ids = model.generate(**inputs, logits_processor=[processor], do_sample=True)

@@ -384,7 +384,7 @@ def test_a_loss_that_is_no_number_is_named():
         train_classifier(scores, torch.tensor([0, 1]), [theta], Recipe(steps=9), TorchRng(0))
 
 
-# ------------------------------------------------------------------ vectors in place of tokens
+# ------------------------------------------------------------------ vectors instead of tokens
 
 
 def masked_lm(seed=0, dtype=torch.float64, words=4, length=12, **options):
@@ -784,7 +784,7 @@ def test_the_witness_put_into_a_tuning_computes_what_no_head_does(seed):
 @pytest.mark.parametrize("seed", [2, 3])
 @pytest.mark.slow
 def test_near_the_witness_training_ends_all_right(seed):
-    """From entries ⅔ and ⅓ in place of 1 and 0, and 30 times the witness' head: a small head has
+    """From entries ⅔ and ⅓ instead of 1 and 0, and 30 times the witness' head: a small head has
     small margins, and then cross-entropy asks for something else than right labels."""
     hmm, task, model, tokens, labels = beyond_heads(seed)
     best = no_head_computes(hmm, tokens, labels)

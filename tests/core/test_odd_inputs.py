@@ -330,7 +330,7 @@ NOT_COVERED: dict[str, list[str]] = {
 
 LISTED = list(itertools.chain(*NOT_COVERED.values()))
 
-# Where a huge number is a huge amount of work that was asked for, and may take for ever.
+# Where a huge number is a huge amount of work that was asked for, and may take forever.
 REPETITIONS = (
     "inference.best_of_n.kept_probs.n",
     "inference.best_of_n.law.n",

@@ -83,7 +83,7 @@ def test_commands_run(command, place, monkeypatch, unchecked_shapes):
     if not (place / "docs").exists():
         (place / "docs").symlink_to(ROOT / "docs")
     monkeypatch.chdir(place)
-    # Shipped rows are judged in test_evidence; here they would be judged again for each command.
+    # Bundled rows are judged in test_evidence; here they would be judged again for each command.
     monkeypatch.setattr("triptych.lab.results.evidence.folder", lambda: None)
     done = CliRunner().invoke(app, shlex.split(command)[1:])
     # A published claim that fails is a finding, and exit code 1 says so.

@@ -90,7 +90,7 @@ def test_the_study_of_ones_own_does_what_the_page_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(
         "triptych.lab.results.evidence.folder", lambda: None
-    )  # nothing shipped to draw
+    )  # nothing bundled to draw
     done = CliRunner().invoke(app, ["run", "my_study.py", "--workers", "0"])
     assert done.exit_code == 0, done.output
     shown = re.search(r"^Your own study samples\n.*?(?=^```)", page, re.M | re.S)[0]

@@ -256,7 +256,7 @@ def test_bert_is_bert():
 
 def test_the_sizes_of_bert():
     """By hand, width w = 768, f = 3072, n = 512, v = 11: a layer has 4 (w² + w) in attention,
-    2 w f + w + f in the feed-forward and 4 w in its norms, 7,087,872 in all. Beside the six:
+    2 w f + w + f in the feed-forward and 4 w in its norms, 7,087,872 in all. Next to the six:
     v w + n w, 2 w of the input's norm, w² + w + 2 w of the output layer and v biases."""
     net = Transformer(Shape.bert(11, 512, width=768, layers=6, heads=12), seed=0)
     beside = (11 + 512) * 768 + 2 * 768 + 768**2 + 3 * 768 + 11

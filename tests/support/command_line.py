@@ -57,6 +57,6 @@ def run(*arguments, stdin=None):
 
 
 def run_own(file, *more, scale="laptop"):
-    """Run a study file into the folder beside it."""
+    """Run a study file into the folder next to it."""
     out = str(file.parent / "runs")
     return run("run", str(file), "--scale", scale, "--workers", "0", "--out", out, *more)

@@ -30,7 +30,7 @@ def full_disk(folder: Path, kilobytes: int) -> Iterator[Path]:
 
 @contextmanager
 def small_files(most: int) -> Iterator[None]:
-    """In this process no file grows beyond so many bytes, for any user on any system."""
+    """In this process no file grows beyond this many bytes, for any user on any system."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
     try:

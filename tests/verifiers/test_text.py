@@ -342,7 +342,7 @@ def test_threads_and_batches_give_the_same_answers():
 
 
 def test_threads_ask_at_once():
-    """Four calls wait for each other: with fewer at once they would wait for ever."""
+    """Four calls wait for each other: with fewer at once they would wait forever."""
     meeting = threading.Barrier(4, timeout=20)
     rule = TextRule(lambda text: meeting.wait() >= 0, letters, threads=4)
     assert rule.log_value([[0, 0], [0, 1], [1, 0], [1, 1]]).tolist() == [0.0] * 4

@@ -97,7 +97,7 @@ class AttentionHead(nn.Module):
         t = probs.shape[1]
         if t > self.length:
             raise UserError(f"the input has {t} positions; this head knows {self.length}")
-        # qᵀΘ_K first: one number for each token in place of a key at each position
+        # qᵀΘ_K first: one number for each token instead of a key at each position
         return probs @ (self.query @ self.key) + self.position[:t] @ self.query
 
     def attention(self, probs: Float[Tensor, "batch t vocab"]) -> Float[Tensor, "batch t"]:

@@ -1,7 +1,7 @@
 """A batch of growing prefixes, each row at its own length: the cursor of every algorithm.
 
 `Prefixes` keeps the tokens; `RecomputingDecoder` is a `Decoder` over any `NextToken` oracle, which
-it asks anew each time. `models.cache.CachedDecoder` is the fast one for networks.
+it asks again each time. `models.cache.CachedDecoder` is the fast one for networks.
 """
 
 from typing import TypeVar
@@ -197,7 +197,7 @@ class Prefixes:
 
 
 class RecomputingDecoder(Prefixes):
-    """A `Decoder` over any `NextToken` oracle, asked anew each time: the reference.
+    """A `Decoder` over any `NextToken` oracle, asked again each time: the reference.
 
     Rows of equal length share a call. An oracle that also knows its `length` bounds the rows.
     """

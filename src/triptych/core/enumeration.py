@@ -184,7 +184,7 @@ def exact_law(
 ) -> Law:
     """The law of `program(rng)`, by depth-first search over its choices.
 
-    `program` must be a function of its choices alone. A program that may run for ever needs a
+    `program` must be a function of its choices alone. A program that may run forever needs a
     `cutoff`: branches of smaller probability are dropped and their mass reported as `missing`, as
     are branches of more than `max_choices` choices. At most `max_runs` branches are followed: every
     sequence of choices that a run begins with counts as one.
@@ -230,9 +230,7 @@ def exact_transition_matrix(
     given = as_list("states", states, "states")
     check_callable("step", step, "step(state, rng)")
     if not all(isinstance(state, Hashable) for state in given):
-        raise UserError(
-            "states must be hashable: give tuples in place of lists", parameter="states"
-        )
+        raise UserError("states must be hashable: give tuples instead of lists", parameter="states")
     check_room("the transition matrix", len(given), len(given))
     index = {state: i for i, state in enumerate(given)}
     matrix = torch.zeros(len(given), len(given), dtype=torch.float64)

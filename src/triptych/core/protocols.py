@@ -98,7 +98,7 @@ class Masked(Protocol):
 
 @runtime_checkable
 class SoftMasked(Protocol):
-    """A masked model that reads vectors in place of tokens: that is where soft prompts go.
+    """A masked model that reads vectors instead of tokens: that is where soft prompts go.
 
     On `embed(tokens, hidden)`, `soft_masked_probs` gives at a hidden position what
     `masked_log_probs` gives there.

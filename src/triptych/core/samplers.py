@@ -14,7 +14,7 @@ from triptych.core.protocols import Rng
 class OneShot(NamedTuple):
     """`attempt(rng)` returns an outcome, or None when it rejects.
 
-    Promise: given that it does not reject, its law is `target`. A sampler that may go on for ever
+    Promise: given that it does not reject, its law is `target`. A sampler that may go on forever
     is enumerated down to branches of probability `cutoff`, and may be off by what that leaves out.
     """
 

@@ -19,7 +19,7 @@ say what a user may pass:
 
 One sequence is passed as one row, [[0, 1, 1]]. A list [0, 1, 1] is refused: the answer would have
 a dimension that the question has not. The fields of a dataclass are annotated by what they hold
-after the check; its constructor takes lists and numpy arrays in place of tensors as well.
+after the check; its constructor takes lists and numpy arrays instead of tensors as well.
 
 The `check_...` functions return nothing: they look at tensors that our own code made.
 """
@@ -277,7 +277,7 @@ def raise_if_impossible(log_evidence: Float[Tensor, " batch"], what: str) -> Non
 
 
 def set_fields(structure: object, **fields: object) -> None:
-    """Put checked values in place of what a frozen dataclass was given; for `__post_init__`."""
+    """Put checked values instead of what a frozen dataclass was given; for `__post_init__`."""
     for name, value in fields.items():
         object.__setattr__(structure, name, value)
 

@@ -4,7 +4,7 @@
     ids = model.generate(**inputs, custom_generate=search, do_sample=True, max_new_tokens=40)
 
 `generate` prepares the prompts, the generation config and the logits processors, and then calls us
-in place of its own loop. We honour
+instead of its own loop. We honour
 
     max_new_tokens, max_length, max_time, eos_token_id, pad_token_id, num_return_sequences
     temperature, top_k, top_p and every other logits processor, and do_sample=False, the argmax
@@ -218,7 +218,7 @@ def _arguments_of_generate() -> dict[str, Any]:
     """The streamer and the assistant that `generate` was called with.
 
     It does not hand them to a function like ours. Not to look would be to ignore an assistant, and
-    to let a reader of the streamer wait for ever.
+    to let a reader of the streamer wait forever.
     """
     frame = inspect.currentframe()
     for _ in range(_FRAMES):

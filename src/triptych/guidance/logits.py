@@ -50,7 +50,7 @@ class ValueLogitsProcessor:
     candidates      how many tokens it is asked about at a time, the likeliest first; if all are
                     refused it is asked about the next ones. None: all tokens at once
     accept          "value" weighs a token by V, "threshold" refuses it where V is below threshold
-    end_token       tokens that end a text, in place of the tokenizer's own
+    end_token       tokens that end a text, instead of the tokenizer's own
     prompt_length   columns before the completion; None: those of the first call of a generation
 
     Tokens that it was not asked about get -inf. When no token is accepted there is a UserError;
@@ -189,7 +189,7 @@ class ValueLogitsProcessor:
         return scores
 
     def _start(self, input_ids: Int[Tensor, "batch t"]) -> int:
-        """Columns of the prompts: a call that does not go on with the last one begins anew."""
+        """Columns of the prompts: a call that does not go on with the last one begins again."""
         if self._given_start is not None:
             return self._given_start
         prompt, width = self._prompt, input_ids.shape[1]

@@ -31,7 +31,7 @@ class Bar:
             print(file=sys.stderr, flush=True)
 
     def add(self, prompts: int, tokens: int) -> None:
-        """So many more prompts are done."""
+        """This many more prompts are done."""
         self._done, self._tokens = self._done + prompts, self._tokens + tokens
         self._write()
 

@@ -83,7 +83,7 @@ def value_of(verifier: Value, text: tuple[int, ...], *, over: bool = False) -> f
 
 
 def no_values(values: Any, asked: Int[Tensor, " rows"]) -> str:
-    """What a verifier gave in place of one real number for each row; "" if it gave that."""
+    """What a verifier gave instead of one real number for each row; "" if it gave that."""
     if not isinstance(values, Tensor) or values.shape != asked.shape:
         return described(values)
     return described(values) if values.is_complex() or values.device != asked.device else ""

@@ -113,7 +113,7 @@ class Evidence:
 
 
 def draws_needed(target: Target, level: Number, distance: Number, power: Number = POWER) -> int:
-    """So many draws refute, with probability `power`, any sampler `distance` away from the target.
+    """How many draws refute, with probability `power`, any sampler `distance` from the target.
 
     With q the sampler and A the set where it exceeds p, the share of A in n draws is below q(A) by
     at most sqrt(log(1 / (1 - power)) / 2n) with that probability [Hoeffding]. The shares are then
@@ -207,7 +207,7 @@ def _exp(value: float) -> float:
 
 
 def _detected(probs: dict[Hashable, float], level: float, draws: int) -> float:
-    """The least distance that so many draws detect; 1 if none."""
+    """The least distance that this many draws detect; 1 if none."""
     evidence = Evidence(np.array(list(probs.values())))
     for distance in np.geomspace(1e-3, 1, 200):
         if _refutes(evidence, draws, level, float(distance), POWER):
@@ -216,5 +216,5 @@ def _detected(probs: dict[Hashable, float], level: float, draws: int) -> float:
 
 
 def shared_level(level: Number, tests: Count) -> float:
-    """The level of each of so many tests that together have a false alarm at most `level`."""
+    """The level of each of this many tests that together have a false alarm at most `level`."""
     return _as_level(level) / as_count("tests", tests, at_least=1)

@@ -121,7 +121,7 @@ def _one_family(keys: Sequence[_Key]) -> bool:
 
 
 def _in_first_interval(sources: list[Source], flipped: bool) -> list[Source]:
-    """Of draws in different intervals, those in the one that comes first in the race."""
+    """The draws in the interval that comes first in the race."""
     ends = [(source.low, source.high) for source in sources]
     wanted = min(ends) if flipped else max(ends)
     return [source for source, there in zip(sources, ends, strict=True) if there == wanted]

@@ -81,7 +81,7 @@ class BagLM:
 class UniformBagLM:
     """`BagLM` of a network with W^K = W^Q = 0: its answer is the same at every question.
 
-    One row of logits per document in place of one per question.
+    One row of logits per document instead of one per question.
     """
 
     net: Transformer
@@ -249,7 +249,7 @@ def _answered_once(
 def _scores(
     attention: Attention, vectors: Float[Tensor, "vocab width"]
 ) -> Float[Tensor, "heads vocab vocab"]:
-    """Of every query token with every key token."""
+    """Scores of every query token with every key token."""
     query = attention.query(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
     key = attention.key(vectors).unflatten(-1, (attention.heads, -1)).transpose(0, 1)
     return attention.scale * query @ key.transpose(-1, -2)

@@ -2,7 +2,7 @@
 
 The encoder reads the source. A causal decoder predicts the next target token from those before it
 (the autoregressive model). A decoder that is not causal reads a hypothesis of the whole target and
-predicts every position anew, in one pass (parallel decoding by iterative refinement [li, 4.2.2]).
+predicts every position again, in one pass (parallel decoding by iterative refinement [li, 4.2.2]).
 Both are the same code. A layer of the decoder is
 
     y = x + a(LN x)    y += p(LN y)    y += c(LN y, h)    x' = y + f(LN y)
@@ -134,7 +134,7 @@ class DecoderCache:
     placed: list[Tensor] = field(default_factory=list)  # values of the positional attention
 
     def keep_rows(self, chosen: Int[Tensor, " rows"]) -> None:
-        """Row i becomes row `chosen[i]`, as when a beam goes on from another prefix."""
+        """Row i becomes row `chosen[i]`, as when a beam continues from another prefix."""
         for stored in (self.keys, self.values, self.placed):
             stored[:] = [each[chosen] for each in stored]
 

@@ -174,7 +174,7 @@ class MaskedLM:
     def soft_masked_probs(
         self, vectors: Float[Tensor, "batch t width"], *, at: int | None = None
     ) -> Float[Tensor, "batch positions vocab"]:
-        """Softmax over the words, for vectors in place of tokens; `at` one position alone."""
+        """Softmax over the words, for vectors instead of tokens; `at` one position alone."""
         logits = self.net(vectors=vectors, at=at)[..., : self.vocab_size]
         return logits.softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
 

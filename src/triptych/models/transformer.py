@@ -170,7 +170,7 @@ class Transformer(nn.Module):
     ) -> Float[Tensor, "batch positions vocab"]:
         """Logits at every position, or only `at` one.
 
-        Give tokens, or vectors in place of their embeddings. `attention`: "uniform" spreads every
+        Give tokens, or vectors instead of their embeddings. `attention`: "uniform" spreads every
         pattern evenly over what the mask allows; a tensor [batch, heads, t, t] per layer is used
         as it stands, mask or not. `padding` is True where a position is attended to by nobody.
         With `at`, the last layer computes that position alone.
@@ -353,7 +353,7 @@ class Transformer(nn.Module):
             parameter.requires_grad_(False)
 
     def set_matrix(self, name: str, value: Float[Tensor, "..."], *, freeze: bool = True) -> None:
-        """Put `value` in place of a parameter, and by default freeze it."""
+        """Put `value` instead of a parameter, and by default freeze it."""
         parameter = self._named(name)
         check_shape(name, value, tuple(parameter.shape), "this network")
         with torch.no_grad():

@@ -31,7 +31,7 @@ class Vocabulary:
     def learn(cls, texts: Iterable[str], size: Count) -> "Vocabulary":
         """`size` pieces, the five special ones included, from both languages' texts.
 
-        There are fewer where the texts are too short for so many. Every sign of the texts is a
+        There are fewer where the texts are too short for this many. Every sign of the texts is a
         piece, so there are more where `size` is too small for that: 26 letters, the space and the
         special ones are 32 pieces.
         """

@@ -363,7 +363,7 @@ class TranslationWorld:
 
     @property
     def length(self) -> int:
-        """Of a translation, in tokens."""
+        """The length of a translation, in tokens."""
         return self.sentences.shape[2]
 
     def translations(self, source: Count) -> Translations:

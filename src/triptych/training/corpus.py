@@ -1,4 +1,4 @@
-"""A corpus drawn once, in place of fresh sequences: what training on finite data sees.
+"""A corpus drawn once, instead of fresh sequences: what training on finite data sees.
 
 `Corpus` holds chunks of text, `PairCorpus` pairs of sentences.
 """

@@ -1,7 +1,7 @@
 """Many seeds of one small network as one batched computation.
 
 The weights of all members are stacked and the forward pass is mapped over them, so that a GPU sees
-one large product in place of many small ones. Every member has its own data and randomness and ends
+one large product instead of many small ones. Every member has its own data and randomness and ends
 where `fit` alone would take it, up to rounding.
 """
 

@@ -253,7 +253,7 @@ def loss_of_answers(
 def predictions(
     sample: Sampler, objective: Objective, batch: int, rng: TorchRng, *, ahead: int = AHEAD
 ) -> Iterator[Prediction]:
-    """What to predict at every step, for ever; drawn for `ahead` steps at a time.
+    """What to predict at every step, forever; drawn for `ahead` steps at a time.
 
     Only what has a row for every sequence can be drawn ahead: an objective in several stages asks
     the network as it stands, and gives more rows.

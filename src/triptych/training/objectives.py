@@ -31,7 +31,7 @@ LossName = Literal["cross_entropy", "squared"]
 class Prediction(NamedTuple):
     """seen: what the network reads. tokens: what stood there. scored: where it is judged.
 
-    law: log-probabilities of the exact conditional, if it is the target in place of the token.
+    law: log-probabilities of the exact conditional, if it is the target instead of the token.
     """
 
     seen: Int[Tensor, "batch length"]
@@ -51,7 +51,7 @@ class Prediction(NamedTuple):
         return cls(seen, tokens, scored, law[0] if law else None)
 
     def split(self, rows: int) -> "list[Prediction]":
-        """The same in parts of so many rows each."""
+        """The same in parts of this many rows each."""
         parts = [values.split(rows) for values in self[:3]]
         laws = [None] * len(parts[0]) if self.law is None else self.law.split(rows)
         return [Prediction(*each) for each in zip(*parts, laws, strict=True)]
@@ -91,7 +91,7 @@ def masked(
     p_r: Number = 0.0,
     truth: Masked | None = None,
 ) -> Objective:
-    """Predict the selected tokens of a sequence corrupted anew at every step.
+    """Predict the selected tokens of a sequence corrupted again at every step.
 
     The mask token is `words`, one past the words. BERT's 80/10/10 is p_c = p_r = 0.1. An exact
     target needs p_c = p_r = 0: a kept or replaced token tells the network something that the

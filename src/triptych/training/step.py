@@ -277,7 +277,7 @@ class Descent:
             self.settle(number + 1)
 
     def use_average(self) -> None:
-        """Put the averaged weights in place of the last ones, where an average is kept.
+        """Put the averaged weights instead of the last ones, where an average is kept.
 
         Worked value: ema 0.5, weights 1 and then 3 after two steps. From 0 the average is 0.5 and
         then 1.75, and 1.75 / (1 - 0.25) = 7/3: the weights 1 and 3 in the shares 1/3 and 2/3.
@@ -291,7 +291,7 @@ class Descent:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """The averaged weights in place of the last ones, for a while."""
+        """The averaged weights instead of the last ones, for a while."""
         own = [p.detach().clone() for p in self.parameters] if self.average is not None else []
         self.use_average()
         yield

@@ -59,7 +59,7 @@ class Corruption:
     right     share of tokens that are those of the target
     masked    share of the others that become the mask token; the rest are random words
     stages    S
-    sum_stages    add the stages up in place of averaging them
+    sum_stages    add the stages up instead of averaging them
     """
 
     right: float = 0.15
@@ -302,7 +302,7 @@ def fit_translator(
 def fit_lengths(
     net: EncoderDecoder, corpus: PairCorpus, rng: TorchRng | int, *, epochs: int = 15
 ) -> list[float]:
-    """Fit the predictor of lengths anew, on the encoder as it stands; the loss of every step.
+    """Fit the predictor of lengths again, on the encoder as it stands; the loss of every step.
 
     Trained together with the encoder for many epochs, it learns the lengths of its training
     sentences by heart, and the likely lengths of others are wrong.
@@ -344,14 +344,14 @@ def fitting_steps(looks: Sequence[tuple[int, float]], seconds: float) -> int:
 
 
 def _cut(recipe: Recipe, planned: int) -> Recipe:
-    """The recipe for so many steps: at most a tenth of them are spent on raising the rate."""
+    """The recipe for this many steps: at most a tenth of them are spent on raising the rate."""
     warmup = recipe.warmup if planned >= recipe.steps else min(recipe.warmup, planned // 10)
     return replace(recipe, steps=max(planned, 1), warmup=warmup)
 
 
 @dataclass
 class _Clock:
-    """What a run that goes on has to know beside its weights.
+    """What a run that goes on has to know next to its weights.
 
     budget     seconds that were asked for, or None
     planned    steps that fit into them

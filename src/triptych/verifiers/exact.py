@@ -60,7 +60,7 @@ def finished(
 def as_ends(
     length: Count | None, end_token: EndTokens | None, *, at_least: int = 1
 ) -> tuple[int | None, EndToken | None]:
-    """Where strings are over: after so many tokens, after one of some tokens, or nowhere."""
+    """Where strings are over: after this many tokens, after one of some tokens, or nowhere."""
     full = None if length is None else as_size("length", length, at_least=at_least)
     return full, as_end_token(end_token)
 

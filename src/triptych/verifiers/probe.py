@@ -4,7 +4,7 @@
 
 Class 1 is "correct" [li, 3.2.1.2]. Depth 1 is one linear layer, whose trainable parameters are
 those of the thesis' 512 by 2 matrix and a bias; deeper ones are ReLU networks. The targets may be
-probabilities in place of right and wrong: then the probe is a value function, regressed on, say,
+probabilities instead of right and wrong: then the probe is a value function, regressed on, say,
 `values.rollout_values`.
 
 A probe knows the layer that it was trained on and refuses states of another one.

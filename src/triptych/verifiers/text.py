@@ -100,12 +100,12 @@ class TextRule:
     start       tokens of the prompt, the same for all rows; None: what a question says of each row
     prompt_texts   what a function with a parameter `prompt` is told, one for each row of the
                 batch; where they are not given, it is told the decoded prompt
-    length      a row of so many tokens is finished, prompt included
+    length      a row of this many tokens is finished, prompt included
     end_token   a row is finished by it, or by one of several; what stands from there on is not
                 read
     batched     the function takes a list of texts (and lists for `finished` and `prompt`), and
                 answers a list
-    threads     so many calls at once, for a function that waits. A coroutine function needs none:
+    threads     this many calls at once, for a function that waits. A coroutine function needs none:
                 up to 64 of its calls are in flight at once, and answers keep their order.
     timeout     seconds per call. A call that takes longer is a refusal, and its reason is in
                 `errors`; its thread cannot be stopped and runs on until the function returns.

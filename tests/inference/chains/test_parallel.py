@@ -40,7 +40,7 @@ def unmasked(oracle, length, schedule, order):
 
 
 def test_independent_steps_by_hand():
-    """Every bit becomes what the other was: 01 and 10 swap for ever."""
+    """Every bit becomes what the other was: 01 and 10 swap forever."""
 
     def move(tokens, rng):
         return parallel.independent_step(AGREE, tokens, rng)

@@ -35,7 +35,7 @@ def uneven(rows: int, columns: int, seed: int) -> Ising:
 
 
 def star(leaves: int) -> Ising:
-    """One site with so many neighbours, all couplings different."""
+    """One site with this many neighbours, all couplings different."""
     coupling = torch.zeros(leaves + 1, leaves + 1, dtype=torch.float64)
     coupling[0, 1:] = torch.linspace(-0.5, 0.6, leaves, dtype=torch.float64)
     return Ising(coupling + coupling.T, torch.linspace(-0.3, 0.4, leaves + 1, dtype=torch.float64))

@@ -147,7 +147,7 @@ def test_reasons_by_hand():
 
 
 def test_a_refusing_verifier_ends_soon():
-    """Nothing runs for ever: 1000 draws of one token."""
+    """Nothing runs forever: 1000 draws of one token."""
     result = tokenwise.sample(RecomputingDecoder(Uniform(2, 3), 1), Never(), length=3, rng=0)
     assert result.reasons == (Reason.TRIES,)
     assert int(result.costs.generated) == tokenwise.TRIES == 1000

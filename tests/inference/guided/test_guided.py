@@ -32,7 +32,7 @@ class FromDecoder:
 
 
 def strings_of(several, row):
-    """The strings of one row, with what stands beside each."""
+    """The strings of one row, with what stands next to each."""
     numbers = several[2][row].tolist()
     pairs = zip(several.tokens[row].tolist(), several.lengths[row].tolist(), strict=True)
     return [(x[:t], pytest.approx(v)) for (x, t), v in zip(pairs, numbers, strict=True)]

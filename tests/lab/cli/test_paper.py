@@ -26,7 +26,7 @@ PLAN = Plan.of(TOY, Scale.PAPER)
 
 @pytest.fixture
 def _toy_alone(monkeypatch):
-    """One study, one result, no shipped rows; a unit costs 10 s."""
+    """One study, one result, no bundled rows; a unit costs 10 s."""
     costs = {"toy": ExpectedCost(1.0, 1.0, 10.0, "cpu")}
     for module in (gathering, discovery):
         monkeypatch.setattr(module, "find_studies", lambda: {"toy": TOY})

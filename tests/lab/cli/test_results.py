@@ -137,8 +137,8 @@ def test_bundled_rows_where_the_folder_has_none(tmp_path, monkeypatch):
     assert away.exit_code == 2, "a folder that was named must be there"
 
 
-def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
-    """Run, export, and go on from the file elsewhere; the verdicts are shown as shipped."""
+def test_bundled_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
+    """Run, export, and continue from the file elsewhere; the verdicts are shown as bundled."""
     there, here, kept = (str(tmp_path / name) for name in ("there", "here", "kept"))
     small = ["run", "exact_heads", "--scale", "laptop", "--workers", "0", "--set", "strings=20"]
     small += ["--set", "states=4", "--set", "wide=7"]
@@ -157,7 +157,7 @@ def test_shipped_evidence_from_one_folder_to_another(tmp_path, monkeypatch):
     assert "laptop scale, bundled, cpu: holds" in shown
     assert "2 of these verdicts rest on bundled rows." in " ".join(before.stdout.split())
     line = json.loads(run("claims", "--json").stdout)[0]
-    assert (line["status"], line["findings"][0]["shipped"]) == ("holds", True)
+    assert (line["status"], line["findings"][0]["bundled"]) == ("holds", True)
     assert line["findings"][0]["done"] == done - 1
     left_out = "1 more units of other settings are left out"  # DrawRegular with 20 strings
     assert left_out in line["findings"][0]["notes"]

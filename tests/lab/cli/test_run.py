@@ -302,7 +302,7 @@ def test_reproduce_is_the_published_results(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "run_study", nothing)
     monkeypatch.setattr(gathering, "judge_study", lambda *_: {})
-    monkeypatch.setattr(gathering, "shipped_runs", lambda *_, **__: ([], []))
+    monkeypatch.setattr(gathering, "bundled_runs", lambda *_, **__: ([], []))
     done = run("reproduce", "--out", str(tmp_path))
     assert "exact_gap" not in asked
     assert "triptych reproduce --all" in done.stdout

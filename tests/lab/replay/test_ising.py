@@ -1,4 +1,4 @@
-"""Gibbs sampling beside parallel decoding on a grid: exact numbers, costs, page, command."""
+"""Gibbs sampling next to parallel decoding on a grid: exact numbers, costs, page, command."""
 
 import json
 import math

@@ -127,7 +127,7 @@ def test_prompt_and_completion_are_told_apart():
     assert (row["prompt"], row["final"], row["origin"]) == ([5, 4], [3], 0)
 
 
-# 5 4 | 3 is refused and erased with the 4; the row goes on from 5 with 6.
+# 5 4 | 3 is refused and erased with the 4; the row continues from 5 with 6.
 INTO_THE_PROMPT = [
     happened("draw", (3,), None, 1, 0, prompt=2),
     happened("reject", (3,), -math.inf, 1, 1, prompt=2),

@@ -32,7 +32,7 @@ def test_a_lecturer_chooses():
 def test_the_figure_that_is_named_or_the_first_one():
     figures = (NotDrawn("a", "x"), Figure("b", "B", ()), Figure("c", "C", ()))
     run = StudyRun("s", "?", "laptop", {}, [], [], figures=figures)
-    other = replace(run, scale="paper", shipped=True, figures=figures[:1])
+    other = replace(run, scale="paper", bundled=True, figures=figures[:1])
     finding = Finding("s", "laptop", False, "holds")
     assert figure_of(Chosen("x", "c"), finding, [other, run]) == (run, 2)
     assert figure_of(Chosen("x"), finding, [other, run]) == (run, 1)

@@ -133,7 +133,7 @@ def test_what_is_committed_is_judged_again(path):
 
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_what_is_committed_is_shown_without_problems():
-    runs, problems = results.shipped_runs(evidence.folder())
+    runs, problems = results.bundled_runs(evidence.folder())
     assert not problems
     assert len(runs) == len(COMMITTED)
     notes = [note for run in runs for found in run.findings.values() for note in found.notes]
@@ -171,7 +171,7 @@ def test_the_folder_is_found_in_a_checkout_and_in_a_wheel(tmp_path):
     for package in (checkout, wheel):
         package.mkdir(parents=True)
         assert evidence.folder(package) is None
-    (tmp_path / "evidence").mkdir()  # lies beside site-packages by chance: nobody's evidence
+    (tmp_path / "evidence").mkdir()  # lies next to site-packages by chance: nobody's evidence
     (tmp_path / "code" / "evidence").mkdir()
     assert evidence.folder(checkout) is None
     (tmp_path / "code" / "pyproject.toml").touch()
@@ -452,7 +452,7 @@ def test_a_damaged_file_is_a_sentence(file, tmp_path, shown, spoiled, said):
         bring_in(tmp_path / "here", file)
     assert not (tmp_path / "here").exists()
     assert shown().status == "not run yet"
-    runs, (problem,) = results.shipped_runs(file.parent)
+    runs, (problem,) = results.bundled_runs(file.parent)
     assert not runs
     assert re.search(said, problem)
     page = page_of(tmp_path / "report.html")
@@ -462,28 +462,28 @@ def test_a_damaged_file_is_a_sentence(file, tmp_path, shown, spoiled, said):
 # ------------------------------------------------------------------------ judged and shown
 
 
-def test_without_own_runs_the_shipped_verdict_is_the_headline(file, shown):
+def test_without_own_runs_the_bundled_verdict_is_the_headline(file, shown):
     line = shown()
     assert (line.status, line.study) == ("holds", NAME)
-    assert (line.headline.scale, line.headline.shipped) == ("laptop", True)
+    assert (line.headline.scale, line.headline.bundled) == ("laptop", True)
     assert (line.headline.device, line.headline.done, line.headline.planned) == ("cpu", 6, 6)
     assert line.headline.measured["s"] < 1
     assert [check.sentence for check in line.headline.checks] == ["mean share"]
 
 
 def test_of_one_scale_an_own_run_has_the_first_word(file, shown, tmp_path):
-    """The shipped rows fail, the own ones hold; and the other way round."""
+    """The bundled rows fail, the own ones hold; and the other way round."""
     changed(file, lambda content: [u["rows"][0].update(share=9.0) for u in content["units"]])
     run_toy(tmp_path / "here")
     with Store.read(tmp_path / "here") as store:
         line = shown(store)
-    assert [(f.shipped, f.status) for f in line.findings] == [(False, "holds"), (True, "fails")]
+    assert [(f.bundled, f.status) for f in line.findings] == [(False, "holds"), (True, "fails")]
     assert line.status == "holds"
     assert not terminal.failing([line])
     told = terminal.as_json([line])[0]
     assert [found["status"] for found in told["findings"]] == ["holds", "fails"]
     assert shown().status == "fails"
-    assert not terminal.failing([shown()]), "shipped evidence never sets the exit code"
+    assert not terminal.failing([shown()]), "bundled evidence never sets the exit code"
     own = dataclasses.replace(line.findings[0], status="fails")
     assert terminal.failing([dataclasses.replace(line, findings=(own,))])
 
@@ -495,9 +495,9 @@ def test_an_own_run_that_failed_is_not_hidden(file, shown, tmp_path):
     run_toy(tmp_path / "here", study=dataclasses.replace(TOY, run=breaks))
     with Store.read(tmp_path / "here") as store:
         line = shown(store)
-    assert (line.status, line.headline.shipped) == ("holds", True)
+    assert (line.status, line.headline.bundled) == ("holds", True)
     own = line.findings[1]
-    assert (own.status, own.shipped) == ("undecided", False)
+    assert (own.status, own.bundled) == ("undecided", False)
     assert own.notes[0] == "0 of 6 units, 6 failed"
     assert "ArithmeticError: no" in own.notes[1]
 
@@ -505,9 +505,9 @@ def test_an_own_run_that_failed_is_not_hidden(file, shown, tmp_path):
 def test_what_was_imported_is_not_said_twice(file, shown, tmp_path):
     bring_in(tmp_path / "here", file)
     with Store.read(tmp_path / "here") as store:
-        assert [found.shipped for found in shown(store).findings] == [False]
+        assert [found.bundled for found in shown(store).findings] == [False]
         changed(file, spoil)
-        assert [found.shipped for found in shown(store).findings] == [False, True]
+        assert [found.bundled for found in shown(store).findings] == [False, True]
 
 
 def test_a_part_of_the_units_says_so(file, shown, capsys):
@@ -575,11 +575,11 @@ def test_rows_without_a_commit_are_told_next_to_their_day(file, shown, tmp_path,
 
 
 @pytest.mark.usefixtures("unchecked_shapes")
-def test_shipped_evidence_says_where_no_commit_is_recorded(monkeypatch):
+def test_bundled_evidence_says_where_no_commit_is_recorded(monkeypatch):
     """Some rows were made on machines that did not know the commit."""
     monkeypatch.setattr(judging, "_drawn", lambda *_: ())
     told, without = {}, {}
-    for run in results.shipped_runs(evidence.folder())[0]:
+    for run in results.bundled_runs(evidence.folder())[0]:
         units = evidence.load(evidence.named(run.file)).units
         without[run.file] = sum(not (unit.code and unit.code.commit) for unit in units)
         told[run.file] = "no commit is recorded" in run.made
@@ -663,30 +663,30 @@ def test_a_judge_or_a_figure_that_raises_is_shown(file, shown, tmp_path, monkeyp
     study = dataclasses.replace(TOY, claims=[Claim(ENTRY, breaks, [])], figures=[breaks])
     monkeypatch.setattr(results, "find_studies", lambda: {NAME: study})
     line = shown()
-    assert (line.status, line.headline.shipped) == ("undecided", True)
+    assert (line.status, line.headline.bundled) == ("undecided", True)
     assert "The judge raised KeyError" in line.headline.notes[0]
     found = results.gather(None)
     assert any("breaks raised KeyError" in problem for problem in found.problems)
     assert "breaks raised KeyError" in page_of(tmp_path / "report.html")
 
 
-def test_the_report_has_a_section_for_shipped_evidence(file, shown, tmp_path):
+def test_the_report_has_a_section_for_bundled_evidence(file, shown, tmp_path):
     run_toy(tmp_path / "here", units="3")
     with Store.read(tmp_path / "here") as store:
         page = page_of(tmp_path / "report.html", store)
     sections = re.findall(r'<details class="study[^"]*" id="([^"]+)"', page)
-    assert sections == ["study-toy-plain-laptop", "study-toy-plain-laptop-shipped"]
-    shipped = page.partition('id="study-toy-plain-laptop-shipped"')[2]
-    assert "<code>toy.plain.laptop.json</code>, from a run on cpu" in shipped
-    assert "6 of 6 done" in shipped
-    assert "<svg" in shipped
+    assert sections == ["study-toy-plain-laptop", "study-toy-plain-laptop-bundled"]
+    bundled = page.partition('id="study-toy-plain-laptop-bundled"')[2]
+    assert "<code>toy.plain.laptop.json</code>, from a run on cpu" in bundled
+    assert "6 of 6 done" in bundled
+    assert "<svg" in bundled
 
 
 # ----------------------------------------------------------------- the strongest evidence first
 
 
-def found_by(scale, status="holds", *, shipped=False, missing=(), done=6, changed=None):
-    finding = Finding(NAME, scale, shipped, status, missing=missing, done=done, planned=6)
+def found_by(scale, status="holds", *, bundled=False, missing=(), done=6, changed=None):
+    finding = Finding(NAME, scale, bundled, status, missing=missing, done=done, planned=6)
     return StudyRun(
         NAME,
         "",
@@ -694,7 +694,7 @@ def found_by(scale, status="holds", *, shipped=False, missing=(), done=6, change
         {},
         [],
         [],
-        shipped=shipped,
+        bundled=bundled,
         changed=changed or {},
         findings={ENTRY: finding},
     )
@@ -703,13 +703,13 @@ def found_by(scale, status="holds", *, shipped=False, missing=(), done=6, change
 @pytest.mark.parametrize(
     ("stronger", "weaker"),
     [
-        (found_by("paper", shipped=True), found_by("laptop")),
+        (found_by("paper", bundled=True), found_by("laptop")),
         (found_by("paper", "undecided"), found_by("laptop", "fails")),
         (found_by("laptop"), found_by("paper", "undecided", missing=("trials: 1 of 3",))),
         (found_by("paper", "fails", missing=("trials: 1 of 3",)), found_by("laptop")),
-        (found_by("laptop"), found_by("laptop", shipped=True)),
+        (found_by("laptop"), found_by("laptop", bundled=True)),
         (found_by("laptop"), found_by("paper", changed={"steps": 3})),
-        (found_by("laptop", shipped=True), found_by("smoke", "code runs")),
+        (found_by("laptop", bundled=True), found_by("smoke", "code runs")),
         (found_by("laptop"), found_by("paper", "undecided", done=0)),
     ],
 )

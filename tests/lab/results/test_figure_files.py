@@ -44,17 +44,17 @@ def test_every_format_and_theme_is_written(files, tmp_path):
 
 
 def test_files_of_one_study_have_names_of_their_own(tmp_path):
-    """A run of one's own, the shipped rows of the plan, and shipped rows with a label."""
+    """A run of one's own, the bundled rows of the plan, and bundled rows with a label."""
     run = StudyRun("a/b", "?", "paper", {}, [], [], figures=(FIGURE,))
-    shipped = replace(run, shipped=True, file="a.b.paper.json")
-    labelled = replace(run, shipped=True, file="a.b.full-steps.paper.json")
-    written = write_figures([run, shipped, labelled], tmp_path)
+    bundled = replace(run, bundled=True, file="a.b.paper.json")
+    labelled = replace(run, bundled=True, file="a.b.full-steps.paper.json")
+    written = write_figures([run, bundled, labelled], tmp_path)
     assert [path.stem for path in written] == [
         "a.b-paper-toy",
-        "a.b-paper-shipped-toy",
-        "a.b-paper-shipped-full-steps-toy",
+        "a.b-paper-bundled-toy",
+        "a.b-paper-bundled-full-steps-toy",
     ]
-    assert len(anchors([run, shipped, labelled])) == len({*anchors([run, shipped, labelled])})
+    assert len(anchors([run, bundled, labelled])) == len({*anchors([run, bundled, labelled])})
 
 
 def test_an_svg_has_plain_colours_and_no_text_that_needs_a_font(files):

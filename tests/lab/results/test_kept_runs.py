@@ -26,7 +26,7 @@ RUN = StudyRun(
     settings={"seeds": 3},
     rows=[{"kind": "Row", "n": n} for n in range(20)],
     units=[UnitRecord("a", 0, "done", 1.5, None, "cpu")],
-    shipped=True,
+    bundled=True,
     findings={"wei.a": Finding("exact_tuning", "paper", True, "holds", (CHECK,), made="today")},
     figures=(FIGURE,),
 )

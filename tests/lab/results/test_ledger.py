@@ -61,7 +61,7 @@ def found(*errors: float, claim: Claim[Row] | None = None, of: StudyRun | None =
 
 
 def verdict_on(id: str, *findings: Finding) -> Judged:
-    runs = [run(f.scale, shipped=f.shipped, findings={id: f}) for f in findings]
+    runs = [run(f.scale, bundled=f.bundled, findings={id: f}) for f in findings]
     return next(line for line in judge_ledger(LEDGER, runs) if line.id == id)
 
 
@@ -149,7 +149,7 @@ def test_every_entry_appears_once_and_in_order():
 
 def test_a_finding_has_the_checks_and_what_the_run_was():
     finding = found(0.0, 1e-12)
-    assert (finding.status, finding.scale, finding.shipped) == ("holds", "laptop", False)
+    assert (finding.status, finding.scale, finding.bundled) == ("holds", "laptop", False)
     (check,) = finding.checks
     assert (check.sentence, check.value, check.outcome) == ("error", 1e-12, Status.HOLDS)
     assert (finding.done, finding.planned, finding.seconds, finding.device) == (1, 1, 1.5, "cpu")
@@ -210,7 +210,7 @@ def test_smoke_rows_say_that_the_code_runs_and_nothing_else():
 
 def test_only_ones_own_run_fails():
     assert fails(found(1.0, 1.0))
-    assert not fails(found(1.0, 1.0, of=run("paper", shipped=True)))
+    assert not fails(found(1.0, 1.0, of=run("paper", bundled=True)))
 
 
 # ------------------------------------------------------------------------------ own claims

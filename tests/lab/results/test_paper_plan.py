@@ -1,4 +1,4 @@
-"""What is run at the largest run in so many minutes, and what each result has at each scale."""
+"""What is run at the largest run in this many minutes, and what each result has at each scale."""
 
 from dataclasses import replace
 
@@ -48,8 +48,8 @@ def line(claim, study_name, *findings):
     return Judged(Entry(claim, "direction", "title", "li:3"), status, findings, study_name)
 
 
-def finding(scale, status, done=0, planned=0, shipped=False):
-    return Finding("s", scale, shipped, status, done=done, planned=planned)
+def finding(scale, status, done=0, planned=0, bundled=False):
+    return Finding("s", scale, bundled, status, done=done, planned=planned)
 
 
 JUDGED = [
@@ -122,8 +122,8 @@ def test_a_result_at_each_scale():
     assert at_scale(JUDGED[0], paper) == AtScale("not run yet", 0, 7)
     assert at_scale(JUDGED[0], laptop).decided
     assert not at_scale(JUDGED[0], paper).decided
-    shipped = line("c", "cheap", finding("paper", "fails", 2, 7, True), finding("paper", "holds"))
-    assert at_scale(shipped, paper) == AtScale("fails", 2, 7, True)
+    bundled = line("c", "cheap", finding("paper", "fails", 2, 7, True), finding("paper", "holds"))
+    assert at_scale(bundled, paper) == AtScale("fails", 2, 7, True)
     other = replace(finding("paper", "fails", 4, 4, True), changed=True)
     assert at_scale(line("c", "cheap", other), paper) == AtScale("fails", 0, 7, True)
     beside = line("c", "cheap", other, finding("paper", "undecided", 2, 7))

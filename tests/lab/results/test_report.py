@@ -193,11 +193,11 @@ SHIPPED = [
         *FIRST,
         settings={"seeds": 20},
         units=[*UNITS[:2], UNITS[3]],
-        shipped=True,
+        bundled=True,
         others=2,
         file=f"{EVIL}.json",
     ),
-    toy("toy/kept", "paper", ("li.tab-3.1", Status.FAILS), units=UNITS[:1], shipped=True, file="k"),
+    toy("toy/kept", "paper", ("li.tab-3.1", Status.FAILS), units=UNITS[:1], bundled=True, file="k"),
 ]
 OWN = toy("mine", "laptop", ("mine.claim", Status.HOLDS), units=UNITS[:2], own=True)
 
@@ -518,7 +518,7 @@ def test_own_claims_stand_apart():
     assert len(page.ids) == len(set(page.ids))
 
 
-def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
+def test_bundled_evidence_comes_first_where_it_is_stronger_and_is_called_so():
     html = render([*RUNS[:2], SHIPPED[0], RUNS[2], SHIPPED[1]], problems=(f"Broken {EVIL}.",))
     page = Page(html)
     assert len(page.ids) == len(set(page.ids))
@@ -528,7 +528,7 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
     for said in (
         "Prompt tuning beats head tuning at every number of hidden states, most when",
         "largest run, bundled: holds, except τ = T toy/first",
-        "laptop scale: holds",  # beside
+        "laptop scale: holds",  # next to
         "2 of 3 units",
         "2 more units of other settings are left out",
         "largest run, bundled",
@@ -547,11 +547,11 @@ def test_shipped_evidence_comes_first_where_it_is_stronger_and_is_called_so():
     assert "Nothing has been run" not in page.text
 
 
-def test_two_shipped_files_of_one_study_are_told_apart():
+def test_two_bundled_files_of_one_study_are_told_apart():
     """Each has its label, and its link leads to its own section."""
     files = ("toy.first.paper.json", "toy.first.linear-readout.paper.json")
     runs = [
-        toy("toy/first", "paper", *FIRST, shipped=True, file=file, units=UNITS[:n])
+        toy("toy/first", "paper", *FIRST, bundled=True, file=file, units=UNITS[:n])
         for n, file in enumerate(files, 1)
     ]
     assert [run.label for run in runs] == ["", "linear-readout"]
@@ -570,11 +570,11 @@ def test_two_shipped_files_of_one_study_are_told_apart():
         assert figure_of(Chosen("li.fig-2.5"), run.findings["li.fig-2.5"], runs) == (run, 0)
 
 
-def test_shipped_evidence_alone_is_not_a_run_of_ones_own():
+def test_bundled_evidence_alone_is_not_a_run_of_ones_own():
     text = Page(render(SHIPPED)).text
     assert "Nothing has been run here yet." in text
     assert "4 of the verdicts rest on it" in text
-    assert "shipped" not in Page(render(RUNS)).text
+    assert "bundled" not in Page(render(RUNS)).text
 
 
 def test_numbers_and_durations_read_well():

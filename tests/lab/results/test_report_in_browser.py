@@ -1,4 +1,4 @@
-"""The report in Chromium, on the shipped evidence: its size, its search, its printed pages."""
+"""The report in Chromium, on the bundled evidence: its size, its search, its printed pages."""
 
 import re
 import subprocess

@@ -34,7 +34,7 @@ def test_figures_and_verdicts_of_a_run(folder):
     assert repr(study) == f"StoredStudy('exact_heads', smoke, {len(study.rows)} rows)"
 
 
-def test_shipped_rows_where_nothing_was_run(tmp_path):
+def test_bundled_rows_where_nothing_was_run(tmp_path):
     study = stored_study("two_stages", tmp_path / "nothing")
     assert study.source == "two_stages.paper.json"
     assert study.scale is Scale.PAPER

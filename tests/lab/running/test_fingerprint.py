@@ -74,9 +74,9 @@ LATE = "late = 0\n"
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a study of one's own and three modules beside it, forgotten afterwards."""
+    """A folder with a study of one's own and three modules next to it, forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name, text in (("beside", BESIDE), ("other", OTHER), ("late", LATE)):
+    for name, text in (("next to", BESIDE), ("other", OTHER), ("late", LATE)):
         (tmp_path / f"{name}_of_mine.py").write_text(text)
         monkeypatch.delitem(sys.modules, f"{name}_of_mine", raising=False)
     (tmp_path / "mine.py").write_text(FILE)
@@ -230,7 +230,7 @@ def test_the_command_line_asks(folder, tmp_path, monkeypatch):
     """A script is refused with a sentence; the options decide."""
     monkeypatch.setattr(
         "triptych.lab.results.evidence.folder", lambda: None
-    )  # nothing shipped to draw
+    )  # nothing bundled to draw
     out = str(tmp_path / "runs")
 
     def run(*more):
@@ -253,7 +253,7 @@ def test_the_command_line_asks(folder, tmp_path, monkeypatch):
     assert run("--fresh").exit_code == 0
     assert rows_in(tmp_path / "runs") == [0.0, 5.0, 10.0]
     edited(folder, "mine.py", "LIMIT = 1.0", "LIMIT = 50.0")
-    assert run().exit_code == 0, "a judge is no reason to make rows anew"
+    assert run().exit_code == 0, "a judge is no reason to make rows again"
 
 
 def test_a_renaming_is_no_edit(folder, tmp_path):

@@ -57,7 +57,7 @@ def study_file(tmp_path):
 
 
 def complaints(stderr):
-    """What is on standard error beside progress and the one sentence."""
+    """What is on standard error next to progress and the one sentence."""
     lines = [line for line in stderr.splitlines() if line and not line.startswith("slowly: ")]
     return [] if len(lines) == 1 and lines[0] in STOPPED else lines
 

@@ -160,7 +160,7 @@ def test_memory_by_hand(told):
     assert float(score) == pytest.approx(1.0)
     assert value.tolist() == pytest.approx([5 / 12])
     assert float(head["query"] @ head["position"][0]) == pytest.approx(-3.0)
-    # R: a filler (token 2) beside some other position. Strings: neither 22 nor length 1.
+    # R: a filler (token 2) next to some other position. Strings: neither 22 nor length 1.
     short = [s for length in range(1, 7) for s in all_sequences(3, length).tolist()]
     possible = [s for s in short if (2, 2) not in itertools.pairwise(s)]
     in_r = [s for s in possible if 2 in s and len(s) > 1]

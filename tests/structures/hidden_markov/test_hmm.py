@@ -201,7 +201,7 @@ def test_thousands_of_tokens_do_not_underflow(length, unchecked_shapes):
 def test_a_state_lost_to_underflow_and_needed_later_is_not_lost():
     """State 1 falls 1e-400 behind state 0 and is then the only one that explains the rest.
 
-    Both states stay for ever; token 0 is 1e-100 times as likely under state 1, token 1 is
+    Both states stay forever; token 0 is 1e-100 times as likely under state 1, token 1 is
     impossible under state 0. Rescaling alone would drop state 1 and call the string impossible.
     """
     tiny = 1e-100

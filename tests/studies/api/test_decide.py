@@ -145,7 +145,7 @@ def test_a_claim_never_holds_on_a_nan_that_its_judge_looked_at():
     assert claim.verdict([Trial(1.0)]).outcome is HOLDS
     spoiled = claim.verdict([Trial(1.0), Trial(math.nan)])
     assert spoiled.outcome is UNDECIDED
-    assert spoiled.missing == ("numbers in place of nan: Trial.gain in 1 rows",)
+    assert spoiled.missing == ("numbers instead of nan: Trial.gain in 1 rows",)
     assert claim.verdict([Trial(1.0), Other(math.nan)]).outcome is HOLDS
 
 

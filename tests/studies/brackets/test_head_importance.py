@@ -64,7 +64,7 @@ def test_rows_against_another_way_to_compute_them():
 
     further = [without(network, [head]) for head in range(3)] + [network.copy()]
     accuracies = []
-    for each in further:  # alone, in place of all at once
+    for each in further:  # alone, instead of all at once
         train([each], heads_recipe(20, 4), [20_009], strings=20)
         accuracies.append(lookup_accuracy(each.predictions(tokens), where))
     assert abs(own - accuracies[-1]) > 0.05, "training further changed something"

@@ -397,7 +397,7 @@ def test_bad_pictures():
 
 
 def clouds(*sizes, apart=100.0):
-    """Clouds of so many points, far apart on a line in three dimensions."""
+    """Clouds of this many points, far apart on a line in three dimensions."""
     generator = torch.Generator().manual_seed(1)
     centres = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)) * apart
     noise = torch.randn((sum(sizes), 3), generator=generator, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""The judges of masked training: what is thin, what is empty, and what stands beside."""
+"""The judges of masked training: what is thin, what is empty, and what stands next to."""
 
 import math
 from dataclasses import replace

@@ -332,7 +332,7 @@ def test_nan_is_never_passed_over():
         lambda error, i: math.nan if i == 3 else error,
         lambda row: (row.k, row.samples) == (2, 1000),
     )
-    undecided(spoiled, "numbers in place of nan: Fitted.errors in 1 rows")
+    undecided(spoiled, "numbers instead of nan: Fitted.errors in 1 rows")
     lost = changed(only=lambda row: row.k == 4, limit=math.nan)
     assert CLAIMS[WEAK].verdict(lost).outcome is Status.UNDECIDED
     undecided(changed(Descended, gap=math.nan), "Newton's method does: 0 of 4")

@@ -362,7 +362,7 @@ def test_the_bound_on_k_gibbs_holds(reach_rows, bound_rows):
 
 
 def test_without_the_power_the_constant_would_be_wrong():
-    """2 |C| - 2 in place of 2^|C| - 2: four spins with hardly any coupling are all up in 1/16 of
+    """2 |C| - 2 instead of 2^|C| - 2: four spins with hardly any coupling are all up in 1/16 of
     the draws, and 1 - c would be 1/8."""
     model = Ferromagnet.with_margin(4, 4, margin=1e-6, clique_field=1e-7)
     chain = ferromagnet.gibbs_chain(model, 4)

@@ -1,4 +1,4 @@
-"""Beam search over sentences: what stands in a batch beside a sentence does not change it."""
+"""Beam search over sentences: what stands in a batch next to a sentence does not change it."""
 
 import itertools
 

@@ -192,7 +192,7 @@ def test_half_of_the_published_ratio_is_the_limit():
 
 
 def test_inputs_as_in_the_text_are_a_second_finding():
-    """Inputs of length 1 alone decide nothing; beside those of the code they are told apart."""
+    """Inputs of length 1 alone decide nothing; next to those of the code they are told apart."""
     for name in ("li.fig-2.5", "li.fig-2.6"):
         coded = held(name)
         kind = next(row.figure for row in coded if isinstance(row, TrainedValue))

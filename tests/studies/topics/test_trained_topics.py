@@ -273,7 +273,7 @@ def test_seeds_that_decide_are_fresh(study):
     """Judges were changed after rows of seeds 0 to 4 had been seen."""
     for scale in (Scale.LAPTOP, Scale.PAPER):
         for unit in study.units(study.settings[scale]):
-            if type(unit).__name__ not in ("TrainTied", "Descend"):  # shown beside; exact
+            if type(unit).__name__ not in ("TrainTied", "Descend"):  # shown next to; exact
                 assert unit.seed >= 100
 
 

@@ -140,7 +140,7 @@ def test_all_runs_of_a_setting_matter():
 
 
 def test_what_is_right_on_axes_of_its_own_is_told():
-    """W^K is never small beside W^V, but all the rest is as in two stages."""
+    """W^K is never small next to W^V, but all the rest is as in two stages."""
     verdict = CLAIM.verdict(CLAIM.refuted_by[0])
     assert verdict.outcome is Status.FAILS
     beside = {check.sentence: check.value for check in verdict.checks if check.outcome is None}

@@ -555,7 +555,7 @@ def test_the_block_of_inputs_does_not_matter():
 
 
 class Exact:
-    """The truth in place of a network, at any length."""
+    """The truth instead of a network, at any length."""
 
     def __init__(self, law):
         self.law, self.vocab_size = law, law.vocab_size

@@ -110,7 +110,7 @@ def test_the_slow_function_attains_the_constant(method):
 
 
 def test_a_solver_that_misses_the_largest_is_caught(monkeypatch):
-    """The second eigenvector in place of the first: the Cholesky factor does not exist."""
+    """The second eigenvector instead of the first: the Cholesky factor does not exist."""
     found = grounded(chain(20, 5, 6))
     honest = torch.linalg.eigh
 

@@ -1,4 +1,4 @@
-"""How many topics a text mixes, by hand and on drawn documents; one layer beside it."""
+"""How many topics a text mixes, by hand and on drawn documents; one layer next to it."""
 
 import math
 

@@ -44,7 +44,7 @@ def worked():
 
 
 def test_worked_head():
-    """V̄ is the axis of token 2 and W* = [[¾, ¼], [¼, ¾]] beside it, with singular values 1 and ½
+    """V̄ is the axis of token 2 and W* = [[¾, ¼], [¼, ¾]] next to it, with singular values 1 and ½
     and inverse [[3/2, -½], [-½, 3/2]]. On x = (2, 0) the second position is certain:
     G_2 = (½, ½, 0), Θ(2) G_2 = (½, ½), times e(0) = (¾, ¼), with μ = (1, -1): ¼ = r · ½."""
     model, task = worked(), f64([1.0, -1.0])
@@ -525,7 +525,7 @@ def test_a_judge_holds_only_with_the_evidence_it_asks_for(claim):
 
 @each_claim
 def test_the_steps_of_the_proof_decide_nothing(claim):
-    """The statement is judged; what its proof says about other things stands beside."""
+    """The statement is judged; what its proof says about other things stands next to."""
     (good,) = claim.held_by
     steps = {"joint_error": 1.0, "state_error": 1.0, "attention_mismatches": 7}
     if claim.id != "wei.thm-4.3":

@@ -79,7 +79,7 @@ _ENTRIES_AT_ONCE = 2**22
 def independent_step(oracle: Masked, tokens: Tokens, rng: Rng) -> Int[Tensor, "chains length"]:
     """x'_i ~ p(· | x_-i) for every i at once, given the old state.
 
-    Worked value: p uniform on {00, 11}: 00 and 11 stay for ever; the other states, to which p gives
+    Worked value: p uniform on {00, 11}: 00 and 11 stay forever; the other states, to which p gives
     nothing, swap: 01 becomes 10.
     """
     tokens = as_chains(oracle, tokens)

@@ -164,7 +164,7 @@ class Sampling:
     """How the model's next-token laws are changed before anything is drawn from them.
 
     temperature   p^(1/T), normalised; 0 gives all mass to the likeliest token
-    top_k         draw from so many tokens; 0 is all
+    top_k         draw from this many tokens; 0 is all
     top_p         draw from the nucleus of this mass
     min_p         draw from tokens that have this share of the likeliest one's probability
 

@@ -94,7 +94,7 @@ class Vgb(Algorithm[Info]):
     returns     "leaf": the first leaf reached, within `steps` steps (the thesis' experiments);
                 "last": the node after `steps` steps; "uniform": the node after a uniform number of
                 1..steps steps (the analysed output)
-    restarts    how often a walk that returned no leaf is begun anew from its prompt
+    restarts    how often a walk that returned no leaf is begun again from its prompt
     remember    a prefix that was visited before costs no question
     share       rows with the same prompt share what they remember
     candidates  children of a node at most, the likeliest ones, ties to the smaller id; None is all
@@ -208,7 +208,7 @@ def _allowed_steps(
 
 
 class _Walk:
-    """Where each row stands in the tree, its decoder beside it."""
+    """Where each row stands in the tree, its decoder next to it."""
 
     def __init__(self, run: Generation, own: Vgb) -> None:
         self.run, self.remember, self.candidates = run, own.remember, own.candidates

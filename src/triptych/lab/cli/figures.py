@@ -26,7 +26,7 @@ def figures(
 ) -> None:
     """Write every figure as a file, from stored rows.
 
-    A file is named STUDY-SCALE-FIGURE.png; figures of shipped rows have -shipped behind the scale,
+    A file is named STUDY-SCALE-FIGURE.png; figures of bundled rows have -bundled behind the scale,
     and the label of their file if it has one. Titles are drawn, fonts are inside, and an SVG looks
     the same in every program. Dark files have -dark in their name.
 

@@ -45,7 +45,9 @@ def generate(
         float, typer.Option(help="The model's laws to the power 1/T; 0: argmax.")
     ] = 1.0,
     top_p: Annotated[float, typer.Option(help="Draw from the nucleus of this mass.")] = 1.0,
-    top_k: Annotated[int, typer.Option(help="Draw from so many tokens; 0 is all.")] = 0,
+    top_k: Annotated[
+        int, typer.Option(help="Draw from this many of the likeliest tokens; 0 is all.")
+    ] = 0,
     min_p: Annotated[
         float, typer.Option(help="Draw from tokens with this share of the likeliest one's chance.")
     ] = 0.0,
@@ -55,7 +57,7 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Prompts are what a user says, in the chat template.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the draws.")] = 0,
     batch: Annotated[int, typer.Option(help="Prompts that are completed together.")] = 16,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     device: Device = "cpu",
@@ -78,7 +80,9 @@ def generate(
         int | None, typer.Option(help="Processes or actors; each loads the model.")
     ] = None,
     ray_address: Address = None,
-    limit: Annotated[int | None, typer.Option(help="Only so many prompts, the first.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(help="Number of prompts, from the first (default: all).")
+    ] = None,
     trace: Annotated[
         bool, typer.Option("--trace", help="Write all that happened to OUT.trace.jsonl.")
     ] = False,

@@ -26,7 +26,7 @@ def law(
     tolerance: Annotated[
         float, typer.Option(help="A distance that counts as none: rounding of float32.")
     ] = 1e-6,
-    budget: Annotated[int, typer.Option(help="At most so many runs of the program.")] = 20_000,
+    budget: Annotated[int, typer.Option(help="At most this many runs of the program.")] = 20_000,
     as_json: Json = False,
 ) -> None:
     """Hold a sampler to its promise, by its exact law.

@@ -35,17 +35,15 @@ ScaleOption = Annotated[
         "the largest run, as near to the source as we came."
     ),
 ]
-Seeds = Annotated[
-    int | None, typer.Option(help="Run so many seeds per setting, not the study's own.")
-]
+Seeds = Annotated[int | None, typer.Option(help="Seeds per setting (default: the study's).")]
 EngineOption = Annotated[
     EngineName,
     typer.Option(help="Run in local processes, or on a Ray cluster."),
 ]
 Address = Annotated[str | None, typer.Option(help="Join this Ray cluster; else one is started.")]
-Workers = Annotated[int | None, typer.Option(help="Use so many processes, not one per core.")]
-Limit = Annotated[float | None, typer.Option(help="Stop a unit after so many seconds.")]
-Fresh = Annotated[bool, typer.Option("--fresh", help="Make rows anew that other code made.")]
+Workers = Annotated[int | None, typer.Option(help="Number of processes (default: one per core).")]
+Limit = Annotated[float | None, typer.Option(help="Time limit per unit, in seconds.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Recompute rows made by other code.")]
 Keep = Annotated[
     bool, typer.Option("--keep", help="Use rows that were made before the study was edited.")
 ]

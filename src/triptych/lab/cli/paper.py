@@ -31,7 +31,7 @@ def paper(
     workers: Workers = None,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
-    """Run what fits into so many minutes of one GPU.
+    """Run what fits into this many minutes of one GPU.
 
     The most decisive come first: results that have no verdict from the largest run. Rows that are
     stored in the run folder or came with Triptych are not made again, so the same command goes on
@@ -95,15 +95,15 @@ def plan_lines(plan: "Sequence[PlannedStudy]", minutes: float) -> list[str]:
 
 
 def _bring_in(plan: "Sequence[PlannedStudy]", out: Path) -> None:
-    """Put shipped rows of these studies into the run folder."""
+    """Put bundled rows of these studies into the run folder."""
     from triptych.core.validation import UserError
     from triptych.lab.results import evidence
     from triptych.studies.api.study import Scale
 
-    shipped = {evidence.called(path) for path in evidence.files(evidence.folder())}
+    bundled = {evidence.called(path) for path in evidence.files(evidence.folder())}
     for each in plan:
         name = evidence.file_name(each.study.name, Scale.PAPER)
-        if name in shipped:
+        if name in bundled:
             try:
                 echo("\n".join(evidence.bring_in(out, [name])))
             except UserError as error:  # this folder has other rows of a unit, and keeps them
@@ -133,7 +133,7 @@ def _run_plan(
         for each in plan:
             for keys in parts(each):
                 if time.monotonic() + each.seconds / len(each.units) > end:
-                    show.say("The minutes are over. The same command goes on from here.")
+                    show.say("The minutes are over. The same command continues from here.")
                     return failed
                 summary = run_study(
                     each.plan,

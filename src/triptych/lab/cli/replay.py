@@ -125,7 +125,7 @@ def replay(
         str,
         typer.Argument(
             help="One of the algorithms below, or a Python file of your own; or refinement, which "
-            "writes all positions at once, again and again; or ising, Gibbs sampling beside "
+            "writes all positions at once, again and again; or ising, Gibbs sampling next to "
             "parallel decoding on a grid of spins."
         ),
     ] = "backtracking",
@@ -136,7 +136,9 @@ def replay(
             "or dialects.  [default: dyck, orders]"
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Of the draws; and of the verifier's noise.")] = 0,
+    seed: Annotated[
+        int, typer.Option(help="Random seed of the draws and of the verifier's noise.")
+    ] = 0,
     length: Annotated[
         int | None, typer.Option(help="Tokens of a string, prompt included; the task's own.")
     ] = None,
@@ -160,7 +162,7 @@ def replay(
     against: Annotated[
         str | None,
         typer.Option(
-            help="A second algorithm on the same task, shown beside the first; for ising parallel "
+            help="A second algorithm on the same task, shown next to the first; for ising parallel "
             "or blocks.  [default: for ising, parallel]"
         ),
     ] = None,
@@ -197,7 +199,7 @@ def replay(
             from triptych.core.validation import UserError
 
             raise UserError(
-                "--against compares guided algorithms; a refinement has none beside it",
+                "--against compares guided algorithms; a refinement has none next to it",
                 parameter="against",
             )
         _refinement(task or "orders", rows=rows, seed=seed, changes=changes or [], out=out)

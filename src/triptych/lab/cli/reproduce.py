@@ -45,7 +45,7 @@ def reproduce(
 
     The cheapest studies come first, and a verdict is shown as soon as its study is done. What is
     done already is not run again. Exit code 1 means that a claim fails in your own run, a unit
-    failed, rows have a nan or a figure could not be drawn. Shipped evidence never changes it.
+    failed, rows have a nan or a figure could not be drawn. Bundled evidence never changes it.
 
     Example: triptych reproduce --scale smoke
     """

@@ -18,7 +18,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 def rows(
     study: Annotated[str, typer.Argument(help="Name of a study.")],
     scale: Annotated[
-        ScaleName | None, typer.Option(help="Of one scale; of all by default.")
+        ScaleName | None, typer.Option(help="Rows of one scale (default: all).")
     ] = None,
     kind: Annotated[
         str | None, typer.Option(help="Rows of one kind, whose columns are then all filled.")

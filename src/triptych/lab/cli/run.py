@@ -48,7 +48,7 @@ def run(
     """Run studies, judge their claims, and write the report.
 
     Exit code 1 means that a claim of theirs fails in your own run, a unit failed, rows have a nan
-    or a figure could not be drawn. Shipped evidence never changes it.
+    or a figure could not be drawn. Bundled evidence never changes it.
 
     Example: triptych run query_complexity --scale smoke --set depths=[2,3]
     """

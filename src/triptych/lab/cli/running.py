@@ -248,7 +248,7 @@ def _choose_old_rows(plans: "Sequence[Plan]", store: "Store", options: RunOption
             if not (sys.stdin.isatty() and sys.stderr.isatty()):
                 raise
             warn(str(edited))
-            anew = typer.confirm("Make these rows anew? (no keeps them)", default=True, err=True)
+            anew = typer.confirm("Make these rows again? (no keeps them)", default=True, err=True)
             return "fresh" if anew else "keep"
     return "ask"
 
@@ -267,13 +267,13 @@ def _report_problems(
             warn(sentence)
     older = sum(summary.older for summary in summaries)
     if older:
-        warn(f"{older} units were made by other code than today's; --fresh makes them anew")
+        warn(f"{older} units were made by other code than today's; --fresh makes them again")
     for problem in results.problems:
         warn(problem)
     undrawn = any(
         isinstance(figure, NotDrawn)
         for run in results.runs
-        if run.study in studies and not run.shipped
+        if run.study in studies and not run.bundled
         for figure in run.figures
     )
     return bool(failed or undrawn or any(summary.nan for summary in summaries))

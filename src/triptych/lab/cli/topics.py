@@ -28,7 +28,7 @@ def topics(
         typer.Option(help="Words for the map, as frog,toad,lizard; two groups or more."),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Fits of LDA.")] = 1,
-    passes: Annotated[int, typer.Option(help="Of LDA over the documents.")] = 30,
+    passes: Annotated[int, typer.Option(help="Passes of LDA over the documents.")] = 30,
     fewest: Annotated[int, typer.Option(help="Documents that a word stands in, at least.")] = 10,
     most: Annotated[
         float, typer.Option(help="Share of the documents that a word stands in, at most.")
@@ -38,7 +38,7 @@ def topics(
     ] = False,
     passages: Annotated[int, typer.Option(help="Passages to measure attention on.")] = 150,
     random_copy: Annotated[
-        bool, typer.Option(help="Measure a copy with random weights beside the model.")
+        bool, typer.Option(help="Measure a copy with random weights next to the model.")
     ] = True,
     out: Annotated[Path, typer.Option(help="Folder of the page, JSON and figures.")] = Path(
         "topics"

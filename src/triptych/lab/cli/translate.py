@@ -27,7 +27,7 @@ def translate(
     show: Annotated[
         bool, typer.Option("--show", help="Write every hypothesis to stderr, step after step.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of the first, random hypotheses.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the first hypotheses.")] = 0,
     device: Device = "cpu",
 ) -> None:
     """Translate lines from stdin to stdout.
@@ -99,10 +99,10 @@ def teach(
     steps: Annotated[int, typer.Option(help="Steps of training.")] = 4000,
     minutes: Annotated[float | None, typer.Option(help="Fewer steps, if time is over.")] = None,
     vocabulary: Annotated[int, typer.Option(help="Pieces of words, of both languages.")] = 8000,
-    width: Annotated[int, typer.Option(help="Of the network.")] = 256,
-    layers: Annotated[int, typer.Option(help="Of the encoder, and of the decoder.")] = 4,
+    width: Annotated[int, typer.Option(help="Width of the network.")] = 256,
+    layers: Annotated[int, typer.Option(help="Layers of the encoder and of the decoder.")] = 4,
     length: Annotated[int, typer.Option(help="Most pieces of a sentence; causal: one fewer.")] = 64,
-    seed: Annotated[int, typer.Option(help="Of weights and batches.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of weights and batches.")] = 0,
     device: Device = "cpu",
 ) -> None:
     """Train a translator on your own pairs.

@@ -26,9 +26,9 @@ DEFAULT = Path("trap")
 @trap.command()
 def make(
     out: Annotated[Path, typer.Argument(help="Folder of the networks.")] = DEFAULT,
-    pairs: Annotated[int, typer.Option(help="Of each kind with explicit weights.")] = 20,
-    trained: Annotated[int, typer.Option(help="Of each kind that is trained, at most.")] = 12,
-    seed: Annotated[int, typer.Option(help="Of all random numbers.")] = 0,
+    pairs: Annotated[int, typer.Option(help="Pairs of each kind with explicit weights.")] = 20,
+    trained: Annotated[int, typer.Option(help="Trained pairs of each kind, at most.")] = 12,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
 ) -> None:
     """Make the networks: about 250 of them, in two minutes.
 
@@ -57,7 +57,7 @@ def score(
     folder: Annotated[Path, typer.Option("--trap", help="Folder of the networks.")] = DEFAULT,
     as_json: Json = False,
 ) -> None:
-    """Score your method beside a coin, two usual methods and ablation.
+    """Score your method next to a coin, two usual methods and ablation.
 
     The file has one or more of needs_pattern(network), important_head(network) and
     is_balanced(network). docs/attention-is-not-explanation.md says what they get and return.

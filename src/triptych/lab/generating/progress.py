@@ -68,7 +68,7 @@ class PromptProgress:
         self._began = at
 
     def done(self, prompts: int, failed: int, tokens: int) -> None:
-        """So many more prompts are done, `failed` of them without a text."""
+        """This many more prompts are done, `failed` of them without a text."""
         self._done += prompts
         self._failed += failed
         self._tokens += tokens

@@ -203,7 +203,7 @@ class RowFile:
         )
 
     def _mend_traces(self, lines: Sequence[bytes]) -> None:
-        """Of these traces those of prompts with a row stay; a line that was cut is taken away."""
+        """Keep those traces whose prompts have a row; a line that was cut is taken away."""
         path = self._places.traces
         if path is None or not path.exists():
             return

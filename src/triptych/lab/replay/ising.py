@@ -1,4 +1,4 @@
-"""Gibbs sampling beside parallel decoding, on spins of a grid, with the same number of questions.
+"""Gibbs sampling next to parallel decoding, on spins of a grid, with the same number of questions.
 
 Both chains start with the same random spins and ask the exact conditionals. A round is N questions,
 one for each spin:
@@ -153,7 +153,7 @@ def _samplers(ising: Ising, size: int, width: int) -> dict[str, _Sampler]:
 def _recorded(
     sampler: _Sampler, ising: Ising, start: Int[Tensor, "1 spins"], *, rounds: int, seed: int
 ) -> Side:
-    """Run one chain, and move its law beside it where that can be enumerated."""
+    """Run one chain, and move its law next to it where that can be enumerated."""
     counted, every = Counted(ising), sampler.steps_in_round
     traces = gibbs.run(
         lambda tokens, rng: sampler.step(counted, tokens, rng),

@@ -166,7 +166,7 @@ def law_of(ising: Ising) -> Float[Tensor, " states"]:
 def distances(
     ising: Ising, mover: Mover, start: Sequence[int], *, records: int, every: int
 ) -> list[float]:
-    """Total variation between p and the law of a chain from `start`, every so many steps."""
+    """Total variation between p and the law of a chain from `start`, every this many steps."""
     p = law_of(ising)
     law = torch.zeros_like(p)
     law[int(torch.tensor(start) @ places(2, ising.length))] = 1.0

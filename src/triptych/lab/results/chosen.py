@@ -15,7 +15,7 @@ class Chosen(NamedTuple):
     """A claim to show large.
 
     figure
-        Which figure of its study stands beside it; the first one where it is empty.
+        Which figure of its study stands next to it; the first one where it is empty.
     why
         What a listener should take home.
     """

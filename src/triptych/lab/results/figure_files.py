@@ -31,7 +31,7 @@ def write_figures(
     themes: Sequence[str] = ("light",),
     studies: Sequence[str] = (),
 ) -> list[Path]:
-    """Every figure of every run: STUDY-SCALE[-shipped[-LABEL]]-NAME[-dark].FORMAT in `folder`.
+    """Every figure of every run: STUDY-SCALE[-bundled[-LABEL]]-NAME[-dark].FORMAT in `folder`.
 
     studies
         Names of studies; all of them by default.

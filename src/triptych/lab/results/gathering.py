@@ -77,9 +77,9 @@ def gather(store: Store | None, own: Sequence[Chosen] = (), *, shown: bool = Tru
         With all that a report shows: figures, units and rows. Verdicts alone are there at once.
     """
     studies = find_studies()
-    shipped, problems = shipped_runs(evidence.folder(), store, studies, shown=shown)
+    bundled, problems = bundled_runs(evidence.folder(), store, studies, shown=shown)
     mine, more = stored_runs(store, own, studies, shown=shown)
-    runs = sorted([*mine, *shipped], key=lambda run: (run.own, run.study, run.shipped))
+    runs = sorted([*mine, *bundled], key=lambda run: (run.own, run.study, run.bundled))
     judges = _judges(studies)
     published = judge_ledger(load_ledger(), [run for run in runs if not run.own], judges)
     by_study: dict[str, list[StudyRun]] = {}
@@ -140,7 +140,7 @@ def stored_runs(
             except UserError as error:  # rows of older code, which today's study cannot read
                 problems.append(
                     f"The rows of {name} ({scale.value} scale) are not shown: {error}; "
-                    f"`triptych run {name} --scale {scale.value} --fresh` makes them anew."
+                    f"`triptych run {name} --scale {scale.value} --fresh` makes them again."
                 )
         elif (name, scale) in kept:
             units = store.units(name, scale)
@@ -198,7 +198,7 @@ def remember(store: Store, results: Results, own: Sequence[Chosen]) -> None:
             store.remember(run.study, Scale(run.scale), to_json(content))
 
 
-def shipped_runs(
+def bundled_runs(
     folder: Path | None,
     store: Store | None = None,
     studies: Mapping[str, AnyStudy] | None = None,
@@ -214,7 +214,7 @@ def shipped_runs(
     runs, problems = [], []
     for path in evidence.files(folder):
         try:
-            run = _shipped_run(path, studies, shown)
+            run = _bundled_run(path, studies, shown)
             if _has_all(store, path, run):
                 continue
         except UserError as error:
@@ -227,7 +227,7 @@ def shipped_runs(
     return runs, problems
 
 
-def _shipped_run(path: Path, studies: Mapping[str, AnyStudy], shown: bool) -> StudyRun:
+def _bundled_run(path: Path, studies: Mapping[str, AnyStudy], shown: bool) -> StudyRun:
     """A file of evidence as a run."""
 
     def judge(drawn: bool) -> StudyRun:
@@ -245,7 +245,7 @@ def _shipped_run(path: Path, studies: Mapping[str, AnyStudy], shown: bool) -> St
             layout.units,
             to_json(layout.plan.settings),
             drawn=drawn,
-            shipped=True,
+            bundled=True,
             file=called(path),
             others=len(layout.others),
         )

@@ -1,6 +1,6 @@
 """Drawings that are kept between reports, in the user's folder for caches.
 
-A report has a hundred panels, most of them of shipped evidence, and drawing one takes a fifth of a
+A report has a hundred panels, most of them of bundled evidence, and drawing one takes a fifth of a
 second. A drawing is named by all that decides it: the panel, the code that draws and the version of
 matplotlib. So a kept drawing is never out of date. Without a folder to write to, everything is
 drawn every time.

@@ -32,7 +32,7 @@ _COMPUTE = ("numpy", "scipy", "torch", "scikit-learn", "networkx")
 
 @dataclass(frozen=True)
 class _Shown:
-    """What the report shows of a run, beside what it says."""
+    """What the report shows of a run, next to what it says."""
 
     rows: Sequence[dict[str, Any]]
     more_rows: int

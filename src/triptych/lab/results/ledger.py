@@ -1,9 +1,9 @@
 """The ledger: every published result to reproduce, whether or not a study exists for it yet.
 
-The text is `claims.toml` beside this file. An entry names its source as `work:section`, for
+The text is `claims.toml` next to this file. An entry names its source as `work:section`, for
 instance `li:2.1.7.1`; `work` and `part` cut that into the shelves that people browse by. A user's
 own claims are entries too: they are given with the claim in the study's file, or in a `claims.toml`
-beside that file, and are listed apart.
+next to that file, and are listed apart.
 """
 
 import dataclasses
@@ -153,7 +153,7 @@ def _check_scope(entry: Entry, where: str) -> None:
 def own_entries(study: AnyStudy, file: Path) -> list[Entry]:
     """The entries of the claims of a user's own study.
 
-    A title stands with the claim or in `claims.toml` beside the file. A published id is refused:
+    A title stands with the claim or in `claims.toml` next to the file. A published id is refused:
     those are judged by their own studies alone.
     """
     published = {entry.id for entry in load_ledger()}

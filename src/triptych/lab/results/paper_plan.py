@@ -1,9 +1,9 @@
-"""What of the largest runs to make in so many minutes of one GPU: the most decisive units first.
+"""What of the largest runs to make in this many minutes of one GPU: the most decisive units first.
 
 Studies with results that have no verdict from the largest run come first, the cheapest verdict
 first.
 Whole studies are taken as long as they fit. The time that is left goes to a part of the next one,
-seed by seed, because judges look at every setting. What is stored or shipped is not run again.
+seed by seed, because judges look at every setting. What is stored or bundled is not run again.
 """
 
 import math
@@ -65,10 +65,10 @@ def paper_plan(
     done: Mapping[str, set[str]],
     cores: int | None = None,
 ) -> list[PlannedStudy]:
-    """The units to run in so many minutes, in order.
+    """The units to run in this many minutes, in order.
 
     judged
-        The published results as they stand, on stored and shipped rows.
+        The published results as they stand, on stored and bundled rows.
     plans
         Of the largest runs of all studies; see `paper_plans`.
     done
@@ -118,7 +118,7 @@ def paper_plan(
 
 
 def finished_units(store: Store | None, studies: Iterable[str]) -> dict[str, set[str]]:
-    """Keys of the units of the largest run that are stored or shipped, by study."""
+    """Keys of the units of the largest run that are stored or bundled, by study."""
     found = {
         name: {
             unit.key
@@ -129,9 +129,9 @@ def finished_units(store: Store | None, studies: Iterable[str]) -> dict[str, set
     }
     for path in evidence.files(evidence.folder()):
         if evidence.called(path).endswith(f".{PAPER.value}.json"):
-            shipped = evidence.load(path)
-            if shipped.study in found:
-                found[shipped.study] |= {unit.key for unit in shipped.units}
+            bundled = evidence.load(path)
+            if bundled.study in found:
+                found[bundled.study] |= {unit.key for unit in bundled.units}
     return found
 
 

@@ -41,7 +41,7 @@ SENTINELS = {
 _PREFIX = "prefix-of-the-page"  # stands for the prefix in a drawing that is kept
 
 MANY_MARKS = 20
-"""A style of at least so many marks of a page becomes a class."""
+"""A style of at least this many marks of a page becomes a class."""
 
 
 def css_variables(theme: str) -> str:

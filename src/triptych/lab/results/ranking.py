@@ -7,9 +7,9 @@ Every threshold is in the claims' own judges. This module asks them, and ranks w
    before evidence that is undecided because something is missing.
 3. A run with the settings of its scale comes before one with changed settings; then a larger scale
    comes before a smaller one.
-4. A run of this folder comes before shipped evidence of the same scale.
+4. A run of this folder comes before bundled evidence of the same scale.
 
-The first has the headline, and the others stand beside it.
+The first has the headline, and the others stand next to it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ VERDICTS = {
 more are for that setting alone."""
 
 RunName = tuple[str, str, bool, str]
-"""Study, scale, whether its rows are shipped, and the label of their file."""
+"""Study, scale, whether its rows are bundled, and the label of their file."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class Finding:
     changed
         The settings are not those of the scale: its units are none of that plan.
     label
-        What the shipped file is called beside its study and scale; mostly nothing.
+        What the bundled file is called next to its study and scale; mostly nothing.
     scope, differs
         Where the verdict stands, as "scaled down", and what differs from the source; "" at smoke
         scale and for a user's own claims.
@@ -96,7 +96,7 @@ class Finding:
 
     study: str
     scale: str
-    shipped: bool
+    bundled: bool
     status: str
     checks: tuple[Check, ...] = ()
     missing: tuple[str, ...] = ()
@@ -118,7 +118,7 @@ class Finding:
     @property
     def run_name(self) -> RunName:
         """Which run says it."""
-        return self.study, self.scale, self.shipped, self.label
+        return self.study, self.scale, self.bundled, self.label
 
     @property
     def words(self) -> str:
@@ -140,10 +140,10 @@ class StudyRun:
 
     own
         The study is a user's own, from a file.
-    shipped
+    bundled
         The rows came with Triptych and not from a run of this folder; `file` has them.
     others
-        Shipped units that are left out, because they were made with other settings.
+        Bundled units that are left out, because they were made with other settings.
     changed
         The settings in which the run differs from the scale's own, with the scale's own values.
     larger
@@ -157,7 +157,7 @@ class StudyRun:
     findings
         By the id of the claim.
     more_rows
-        How many rows there are beside `rows`: a run that was kept has the first of them alone.
+        How many rows there are next to `rows`: a run that was kept has the first of them alone.
     """
 
     study: str
@@ -167,7 +167,7 @@ class StudyRun:
     rows: Sequence[Mapping[str, Any]]
     units: Sequence[UnitRecord]
     own: bool = False
-    shipped: bool = False
+    bundled: bool = False
     others: int = 0
     file: str = ""
     changed: Mapping[str, Any] = field(default_factory=dict)
@@ -185,24 +185,24 @@ class StudyRun:
         """Study, scale and where the rows are from, for names of files and places in a page.
 
         Worked value: the file "a.full-steps.paper.json" that came with Triptych is
-        "a-paper-shipped-full-steps".
+        "a-paper-bundled-full-steps".
         """
         parts = [self.study.replace("/", "."), self.scale]
-        if self.shipped:
-            parts += ["shipped", *filter(None, [self.label])]
+        if self.bundled:
+            parts += ["bundled", *filter(None, [self.label])]
         return "-".join(parts)
 
     @property
     def label(self) -> str:
-        """What a shipped file is called beside its study and scale; mostly nothing."""
+        """What a bundled file is called next to its study and scale; mostly nothing."""
         name, end = f"{self.study.replace('/', '.')}.", f".{self.scale}.json"
-        if not (self.shipped and self.file.startswith(name) and self.file.endswith(end)):
+        if not (self.bundled and self.file.startswith(name) and self.file.endswith(end)):
             return ""
         return self.file[len(name) : -len(end)]
 
     @property
     def run_name(self) -> RunName:
-        return self.study, self.scale, self.shipped, self.label
+        return self.study, self.scale, self.bundled, self.label
 
 
 @dataclass(frozen=True)
@@ -296,7 +296,7 @@ def _rank(pair: tuple[StudyRun, Finding]) -> tuple[Any, ...]:
         bool(finding.missing) and finding.status == "undecided",
         bool(run.changed),
         scale,
-        finding.shipped,
+        finding.bundled,
     )
 
 
@@ -305,7 +305,7 @@ def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
     empty = Finding(
         study=run.study,
         scale=run.scale,
-        shipped=run.shipped,
+        bundled=run.bundled,
         status="undecided",
         notes=tuple(_notes(run)),
         device=devices(run),
@@ -372,5 +372,5 @@ def devices(run: StudyRun) -> str:
 
 
 def fails(finding: Finding) -> bool:
-    """Whether a run of this folder speaks against a claim; shipped evidence does not count."""
-    return finding.status == Status.FAILS.value and not finding.shipped
+    """Whether a run of this folder speaks against a claim; bundled evidence does not count."""
+    return finding.status == Status.FAILS.value and not finding.bundled

@@ -54,7 +54,7 @@ def render_report(
     links = {
         run.run_name: anchor for run, anchor in reversed(list(zip(runs, anchors, strict=True)))
     }
-    mine, shipped = [run for run in runs if not run.shipped], [run for run in runs if run.shipped]
+    mine, bundled = [run for run in runs if not run.bundled], [run for run in runs if run.bundled]
     counted = [line for line in judged if not line.entry.extension]
     own_lines = [line for lines in own.values() for line in lines]
     every = [*judged, *own_lines]
@@ -96,9 +96,9 @@ def render_report(
             environment=environment,
             runs=len(mine),
             cost=sum(total_seconds(run) or 0.0 for run in mine),
-            shipped=len(shipped),
-            shipped_cost=sum(total_seconds(run) or 0.0 for run in shipped),
-            on_shipped=sum(bool(line.headline and line.headline.shipped) for line in counted),
+            bundled=len(bundled),
+            bundled_cost=sum(total_seconds(run) or 0.0 for run in bundled),
+            on_bundled=sum(bool(line.headline and line.headline.bundled) for line in counted),
             problems=problems,
         )
     )

@@ -19,12 +19,12 @@ Links = Mapping[RunName, str]
 
 
 class Comparison(NamedTuple):
-    """One quantity: what the source printed, what was measured here, what shipped rows have."""
+    """One quantity: what the source printed, what was measured here, what bundled rows have."""
 
     name: str
     published: str
     measured: str
-    shipped: str
+    bundled: str
 
 
 def score(judged: Sequence[Judged]) -> list[tuple[str, str, int]]:
@@ -147,9 +147,9 @@ def parts(judged: Sequence[Judged]) -> list[tuple[str, str, list[tuple[str, str]
 def _comparisons(line: Judged) -> list[Comparison]:
     given = line.entry.published or {}
     published = {name: value for name, value in given.items() if name != "read"}
-    measured = _measured(line.findings, shipped=False)
-    shipped = _measured(line.findings, shipped=True)
-    columns = (published, measured, shipped)
+    measured = _measured(line.findings, bundled=False)
+    bundled = _measured(line.findings, bundled=True)
+    columns = (published, measured, bundled)
     names = dict.fromkeys(name for column in columns for name in column)
     return [
         Comparison(
@@ -159,6 +159,6 @@ def _comparisons(line: Judged) -> list[Comparison]:
     ]
 
 
-def _measured(findings: Sequence[Finding], *, shipped: bool) -> Mapping[str, Any]:
+def _measured(findings: Sequence[Finding], *, bundled: bool) -> Mapping[str, Any]:
     """The numbers of the strongest finding of a kind; those of a smoke run say nothing."""
-    return next((f.measured for f in findings if f.shipped is shipped and f.status in STATUSES), {})
+    return next((f.measured for f in findings if f.bundled is bundled and f.status in STATUSES), {})

@@ -99,7 +99,7 @@ def study_view(
     run, shown = runs[number], elsewhere.get(anchor, {})
     units = Counter(unit.status for unit in run.units)
     of_study = [other for other in runs if other.study == run.study]
-    taken = {other.scale for other in of_study if not other.shipped}
+    taken = {other.scale for other in of_study if not other.bundled}
     larger = _larger_drawn(run, of_study)
     return {
         "anchor": anchor,
@@ -107,9 +107,9 @@ def study_view(
         "question": run.question,
         "scale": run.scale,
         "own": run.own,
-        "shipped": run.shipped,
+        "bundled": run.bundled,
         "label": run.label,
-        "follows": run.shipped and any(not other.shipped for other in of_study),
+        "follows": run.bundled and any(not other.bundled for other in of_study),
         "others": run.others,
         "file": run.file,
         "made": run.made,
@@ -120,7 +120,7 @@ def study_view(
         "count": {status: units[status] for status in ("done", "failed", "pending")},
         "failures": _failures(run.units),
         "pending": [unit.label for unit in run.units if unit.status == "pending"],
-        "seeds": _seeds([u for u in run.units if not run.shipped or u.status == "done"]),
+        "seeds": _seeds([u for u in run.units if not run.bundled or u.status == "done"]),
         "devices": devices(run),
         "imported": sum(unit.imported for unit in run.units),
         "cost": total_seconds(run),
@@ -131,7 +131,7 @@ def study_view(
         ],
         "search": " ".join(
             [run.study, run.question, run.scale, run.chapter, *run.findings]
-            + ["shipped"] * run.shipped
+            + ["bundled"] * run.bundled
             + ["your own"] * run.own
         ).lower(),
         "figures": [
@@ -142,8 +142,8 @@ def study_view(
         "drawn_at": larger,
         "shown": [(shown[i], run.figures[i]) for i in sorted(shown)],
         "settings": _settings(run),
-        "larger": [] if run.shipped else [name for name in run.larger if name not in taken],
-        "shipped_scales": [other.scale for other in of_study if other.shipped],
+        "larger": [] if run.bundled else [name for name in run.larger if name not in taken],
+        "bundled_scales": [other.scale for other in of_study if other.bundled],
         "needs": ", ".join(run.needs),
         "rows": _row_table(run.rows, run.more_rows),
         "row_count": len(run.rows) + run.more_rows,

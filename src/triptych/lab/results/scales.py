@@ -16,14 +16,14 @@ class AtScale(NamedTuple):
         "holds", "fails", "undecided" or "not run yet".
     done, planned
         Units of its study's plan at that scale; those of changed settings are none of them.
-    shipped
+    bundled
         The rows came with Triptych.
     """
 
     status: str
     done: int
     planned: int
-    shipped: bool = False
+    bundled: bool = False
 
     @property
     def decided(self) -> bool:
@@ -39,7 +39,7 @@ def at_scale(line: Judged, plan: Plan) -> AtScale:
     units = as_planned[0].planned if as_planned else len(plan.units)
     if findings:
         best = findings[0]  # the strongest comes first
-        return AtScale(best.status, done, units, best.shipped)
+        return AtScale(best.status, done, units, best.bundled)
     return AtScale(STATUSES[3], done, units)
 
 
@@ -69,7 +69,7 @@ class PaperProgress(NamedTuple):
 
 
 def paper_progress(judged: Iterable[Judged], plans: Mapping[str, Plan]) -> PaperProgress:
-    """How much of the plans of the largest runs is done, by these runs and the shipped ones."""
+    """How much of the plans of the largest runs is done, by these runs and the bundled ones."""
     done: dict[str, int] = {}
     units: dict[str, int] = {}
     decided = results = 0

@@ -102,7 +102,7 @@ def stored_study(name: str, out: str | Path = "runs", scale: str | None = None) 
 
 
 def _places(study: AnyStudy, out: Path) -> list[tuple[Scale, list[StoredUnit], str]]:
-    """Where rows may be: the run folder from the largest scale down, then shipped evidence."""
+    """Where rows may be: the run folder from the largest scale down, then bundled evidence."""
     found: list[tuple[Scale, list[StoredUnit], str]] = []
     if (out / FILE).exists():
         with Store.read(out) as store:

@@ -244,7 +244,7 @@ def _in_lines(numbers: Sequence[str], width: int) -> list[str]:
 def source(finding: Finding) -> str:
     """Where a finding is from: "largest run, bundled, NVIDIA H200: fails (5 of 8 units)"."""
     parts = [scale_name(finding.scale)]
-    if finding.shipped:
+    if finding.bundled:
         parts += filter(None, ["bundled", finding.label, finding.device])
     notes = f" ({'; '.join(finding.notes)})" if finding.notes else ""
     return f"{', '.join(parts)}: {finding.words}{notes}"
@@ -269,7 +269,7 @@ def score(results: "Results") -> str:
     """The counts, each scope apart, as "48 hold, 6 fail; at a smaller scale 4 hold ..."."""
     counted = [line for line in results.published if not line.entry.extension]
     text = f"Of {len(counted)} published results, {score_of(counted)}."
-    bundled = sum(bool(line.headline and line.headline.shipped) for line in counted)
+    bundled = sum(bool(line.headline and line.headline.bundled) for line in counted)
     if bundled:
         text += (
             f" {bundled} of these verdicts {'rests' if bundled == 1 else 'rest'} on bundled rows."
@@ -320,7 +320,7 @@ def _verb(status: str, count: int) -> str:
 
 
 def failing(judged: Sequence[Judged]) -> bool:
-    """Whether a claim fails in a run of this folder; shipped evidence never counts."""
+    """Whether a claim fails in a run of this folder; bundled evidence never counts."""
     return any(fails(finding) for line in judged for finding in line.findings)
 
 

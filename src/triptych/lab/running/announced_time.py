@@ -17,7 +17,7 @@ from triptych.core.locks import is_alive
 
 FILE = "time_left.json"
 EVERY_S = 1.0
-"""At most one note in so many seconds."""
+"""At most one note in this many seconds."""
 
 Announce = Callable[[float | None], None]
 

@@ -68,7 +68,7 @@ class Database:
         if not file.is_file():
             return None
         address = file.resolve().as_uri() + "?mode=ro"
-        for more in ("", "&immutable=1"):  # the second needs no files beside it, so no writing
+        for more in ("", "&immutable=1"):  # the second needs no files next to it, so no writing
             connection = sqlite3.connect(
                 address + more, uri=True, timeout=_BUSY_SECONDS, isolation_level=None
             )

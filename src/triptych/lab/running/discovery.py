@@ -146,7 +146,7 @@ def _load_module(name: str) -> ModuleType:
 
 
 def _load_file(path: Path) -> ModuleType:
-    """A file as a module, once as long as it is not changed; it may import what lies beside it."""
+    """A file as a module, once as long as it is not changed; it may import what lies next to it."""
     path = path.resolve()
     if not path.is_file():
         raise UserError(f"there is no file {path}", parameter="path")

@@ -1,6 +1,6 @@
 """What units are expected to cost: the order of a run, its time left, and what fits on a GPU.
 
-The numbers are in `expected_costs.toml` beside this file, and nowhere else.
+The numbers are in `expected_costs.toml` next to this file, and nowhere else.
 """
 
 import functools
@@ -45,6 +45,6 @@ def expected_costs() -> dict[str, ExpectedCost]:
 
 
 def expected_seconds(plan: "Plan", units: int | None = None) -> float | None:
-    """What the units of a plan cost, or so many of them; None for a study that nobody has timed."""
+    """What the units of a plan cost, or a number of them; None for a study that nobody timed."""
     cost = expected_costs().get(plan.study.name)
     return (len(plan.units) if units is None else units) * cost.at(plan.scale) if cost else None

@@ -92,6 +92,6 @@ class HeldInterrupts:
 
 
 def _is_interrupted() -> bool:
-    """Whether Ctrl-C interrupts this thread: not when it is ignored, nor beside the main thread."""
+    """Whether Ctrl-C interrupts this thread: not when ignored, nor next to the main thread."""
     in_main_thread = threading.current_thread() is threading.main_thread()
     return in_main_thread and callable(signal.getsignal(signal.SIGINT))

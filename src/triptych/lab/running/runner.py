@@ -3,7 +3,7 @@
 A second run skips every unit that is done. What a unit computes depends on its fields, the study's
 revision and its code alone, so rows are the same for any engine, number of workers and order, and
 after any number of interruptions. Rows that were made before the study's code was edited are not
-used silently: a run stops until its caller says to make them anew or to keep them.
+used silently: a run stops until its caller says to make them again or to keep them.
 """
 
 import importlib.util
@@ -88,7 +88,7 @@ def run_study(
         Seconds that one unit may take.
     old_rows
         What to do with rows that were made before the study's code was edited: refuse to go on
-        ("ask"), make them anew ("fresh", which also makes those anew that another version of the
+        ("ask"), make them again ("fresh", which also makes those again that another version of the
         library made), or keep them ("keep").
     only
         Keys of units; the others stay as they are.
@@ -153,7 +153,7 @@ def refuse_old_rows(study: AnyStudy, units: Sequence[StoredUnit], code: Code, fo
     if old:
         raise EditedStudy(
             f"study {study.name} was edited since {len(old)} of its {len(units)} units in {folder} "
-            "were made: --fresh makes their rows anew, --keep uses them as they are"
+            "were made: --fresh makes their rows again, --keep uses them as they are"
         )
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_TRUSTED_S = 3.0  # so many seconds of the expected costs are believed before any are measured
+_TRUSTED_S = 3.0  # this many seconds of the expected costs are believed before any are measured
 
 
 class Expected(NamedTuple):
@@ -63,7 +63,7 @@ class TimeLeft:
         self._spent = self._expected = _TRUSTED_S  # of units whose study has ended
 
     def begin(self, study: str, units: int, workers: int) -> None:
-        """A study begins, or a part of it, with so many units to run; the others wait."""
+        """A study begins, or a part of it, with this many units to run; the others wait."""
         self._workers = max(workers, 1)
         planned = self._waiting.pop(study, None)
         seconds = None

@@ -1,4 +1,4 @@
-"""A page with the tables, the figures and the topics; and the figures as files beside it."""
+"""A page with the tables, the figures and the topics; and the figures as files next to it."""
 
 import html
 from pathlib import Path

@@ -136,7 +136,7 @@ def _together(reading: Reading) -> Table:
     ]
     columns = ("threshold", "fit", "pairs", "attention, topic", "attention, together")
     columns += ("cosine, topic", "cosine, together", "together, as")
-    return Table("Pairs of one topic beside pairs that occur together most often", columns, rows)
+    return Table("Pairs of one topic next to pairs that occur together most often", columns, rows)
 
 
 def _closed_form(reading: Reading) -> Table:
@@ -167,7 +167,7 @@ def _closed_form(reading: Reading) -> Table:
     columns += ("closed form", "model", "highest layer", "highest head")
     columns += ("own topic's share, closed form", "model")
     return Table(
-        "Attention beside the closed form of one layer, same over different", columns, rows
+        "Attention next to the closed form of one layer, same over different", columns, rows
     )
 
 
@@ -178,7 +178,7 @@ def _key(row: EmbeddingRatio | AttentionRatio) -> tuple[int, float, bool]:
 def _random(
     rows: Sequence[EmbeddingRatio], key: tuple[int, float, bool], measure: Measure
 ) -> EmbeddingRatio | None:
-    """Of the first layer's inputs: raw embeddings of a random model would give 0/0."""
+    """Numbers about the first layer's inputs: raw embeddings of a random model would give 0/0."""
     return next(
         (
             r

@@ -86,7 +86,7 @@ def ablation() -> Method:
         return without.index(max(without))
 
     def is_balanced(network: Subject) -> bool:
-        """Whether it still knows after so many closed pairs what it knew before."""
+        """Whether it still knows after this many closed pairs what it knew before."""
         before = pumped(network.types, network.max_depth)
         most = int(network.lookups.sentence.bincount().argmax())
         sentences = network.tokens[most : most + 1]
@@ -109,7 +109,7 @@ def ablation() -> Method:
 
 
 def pumped(types: int, max_depth: int, pairs: int = PUMPED) -> Int[Tensor, " t"]:
-    """A closed string with so many pairs of every type at every level.
+    """A closed string with this many pairs of every type at every level.
 
     Worked value: one type, depth 2 and one pair is "[][[]]".
     """

@@ -74,7 +74,7 @@ class Scores:
 
 
 def score_method(trap: Trap, method: Method, *, compare: bool = True) -> Scores:
-    """Score a method, beside the baselines unless `compare` is False."""
+    """Score a method, next to the baselines unless `compare` is False."""
     methods = [method, *(baselines() if compare else [])]
     names = [each.name for each in methods]
     if len(set(names)) < len(names):

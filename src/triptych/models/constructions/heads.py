@@ -4,7 +4,7 @@
 
 The layer norm subtracts the mean over coordinates. A head whose values are multiples of (1, …, 1)
 is therefore invisible: it may attend to anything and write large vectors, and no prediction
-changes. `with_decoy` puts such a head beside the one that is read.
+changes. `with_decoy` puts such a head next to the one that is read.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ class HeadsTransformer:
     ) -> Float[Tensor, "batch n vocab"]:
         """Probabilities of the next bracket after the start token and after every token.
 
-        patterns: used as they stand in place of the network's own. A head with weights 0 is off.
+        patterns: used as they stand instead of the network's own. A head with weights 0 is off.
         """
         tokens = as_tokens(tokens, 2 * self.types)
         x = self.inputs(tokens)
@@ -135,7 +135,7 @@ def with_decoy(
     *,
     first: bool,
 ) -> HeadsTransformer:
-    """The model's head, and a head beside it that changes nothing; `first`: the decoy is head 0.
+    """The model's head, and a head next to it that changes nothing; `first`: the decoy is head 0.
 
     scores
         B[key, query] of the decoy, which decide what it attends to.

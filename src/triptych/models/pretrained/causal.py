@@ -268,7 +268,7 @@ class PretrainedCausalLM:
             return as_size("length", length)
         most = context - (self.bos_token is not None)
         if most < 1:
-            raise UserError(f"the context of this model is {context}: no token fits beside BOS")
+            raise UserError(f"the context of this model is {context}: no token fits next to BOS")
         return most if length is None else as_count("length", length, at_least=1, at_most=most)
 
     def _needs_tokenizer(self) -> Any:

@@ -204,13 +204,13 @@ def python_help() -> list[Document]:
 
 
 def docstring_versions() -> dict[str, str]:
-    """Of what the docstrings depend on: Python and the packages."""
+    """What the docstrings depend on: Python and the packages."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     return {"python": platform.python_version(), **versions}
 
 
 def _docstrings_of(name: str) -> Iterator[str]:
-    """Of a module, its public functions and classes, and the methods of these."""
+    """The public functions and classes of a module, and the methods of these."""
     try:
         with warnings.catch_warnings(), redirect_stdout(StringIO()), redirect_stderr(StringIO()):
             warnings.simplefilter("ignore")

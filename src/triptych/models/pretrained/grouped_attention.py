@@ -59,7 +59,7 @@ def grouped_attention(
     scaling: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """What transformers calls in place of its own; what it has no rule for goes to its own."""
+    """What transformers calls instead of its own; what it has no rule for goes to its own."""
     batch, heads, t, width = query.shape
     shared = key.shape[1]
     theirs = any(options.get(name) is not None for name in _THEIRS)

@@ -1,7 +1,7 @@
 """A masked LM of Hugging Face's transformers, asked as our own network and the exact HMM are.
 
     masked_log_probs   p(x_i = · | shown)   from inputs with the model's mask token where hidden
-    soft_masked_probs  the same from any vectors in place of the word embeddings: soft prompts
+    soft_masked_probs  the same from any vectors instead of the word embeddings: soft prompts
 
 The model's vocabulary is its own; ours are the words 0..vocab_size-1 of a task. `ids` says which
 token of the model each word is. The law on words is the model's law given that the token is one of
@@ -15,7 +15,7 @@ Notation
 --------
 w     word          our token, 0..vocab_size-1
       ids[w]        the model's token id of w
-v     vectors       [batch, t, width], in place of word embeddings, without positions
+v     vectors       [batch, t, width], instead of word embeddings, without positions
 
 transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used.
 """
@@ -185,7 +185,7 @@ class PretrainedMaskedLM:
     def soft_masked_probs(
         self, vectors: Float[Tensor, "batch t width"], *, at: Count | None = None
     ) -> Float[Tensor, "batch positions vocab"]:
-        """Softmax over the words, for vectors in place of tokens; `at` one position alone.
+        """Softmax over the words, for vectors instead of tokens; `at` one position alone.
 
         Differentiable in the vectors, which are cast to the model's dtype. The answer has that
         dtype too, or float32 from a model in half precision. The model computes every position
@@ -276,7 +276,7 @@ class PretrainedMaskedLM:
             soft = self.model(inputs_embeds=self._embedding(ids), attention_mask=attention).logits
         except (TypeError, ValueError, AttributeError) as error:
             raise UserError(
-                f"{kind} does not answer when it is given vectors (inputs_embeds) in place of "
+                f"{kind} does not answer when it is given vectors (inputs_embeds) instead of "
                 f"tokens, and soft prompts need that: {error}"
             ) from error
         if told.shape[-1] != self._embedding.num_embeddings:
@@ -333,7 +333,7 @@ def _load(name: str, dtype: torch.dtype, where: Mapping[str, Any]) -> tuple[Any,
             + ": transformers would draw them at random. It may be an encoder that was saved "
             "without its masked-LM head"
         )
-    # in place of a missing vocabulary transformers makes one of special tokens, with ids of its own
+    # instead of a missing vocabulary transformers makes one of special tokens, with ids of its own
     if set(tokenizer.get_vocab().values()) <= set(tokenizer.all_special_ids):
         raise UserError(
             f"{name!r} has no vocabulary for its tokenizer; save the tokenizer there too "

@@ -1,4 +1,4 @@
-"""Vectors in place of tokens, as the embedding models of [wei, B and C.2] read them."""
+"""Vectors instead of tokens, as the embedding models of [wei, B and C.2] read them."""
 
 import torch
 from jaxtyping import Float
@@ -10,7 +10,7 @@ from triptych.core.validation import Count, Numbers, UserError, as_count, as_flo
 def as_soft_tokens(
     vectors: Numbers, states: int, *, device: torch.device | str | None = None
 ) -> Float[Tensor, "batch t states"]:
-    """Finite nonnegative vectors in place of tokens."""
+    """Finite nonnegative vectors instead of tokens."""
     soft = as_floats(
         "vectors",
         vectors,

@@ -34,7 +34,7 @@ EXACT = 1e-9  # float64 agreement of two sides of an equation
 
 
 class Need(NamedTuple):
-    """So many of something are wanted, so many there are."""
+    """This many of something are wanted, this many there are."""
 
     what: str
     have: int
@@ -91,7 +91,7 @@ def none(sentence: str, count: int, *, of: int) -> Check:
 
 
 def shown(sentence: str, found: Estimate | float, *, published: float | None = None) -> Check:
-    """A number that stands beside and decides nothing."""
+    """A number that stands next to and decides nothing."""
     if isinstance(found, Estimate):
         low, high = found.low, found.high
         return Check(sentence, found.value, low, high, "", None, "shown", published)

@@ -234,7 +234,7 @@ def _round_steps(low: float, high: float, least: float = 0.0) -> list[float]:
 
 
 def _wrapped(text: str, most: int = 58) -> list[str]:
-    """Lines of at most so many letters, cut between words."""
+    """Lines of at most this many letters, cut between words."""
     lines: list[str] = []
     for word in text.split():
         if lines and len(lines[-1]) + 1 + len(word) <= most:

@@ -173,7 +173,7 @@ class Claim(Generic[RowT]):
 
     id
         As in the ledger of published results, where its title, source and values are; or a name of
-        your own, with a title here or in a `claims.toml` beside the study's file.
+        your own, with a title here or in a `claims.toml` next to the study's file.
     judge
         Rows of the study -> Verdict. Rows of failed units are not among them.
     refuted_by
@@ -212,9 +212,9 @@ class Claim(Generic[RowT]):
 
 
 def _with_nan(rows: Rows[Any]) -> list[str]:
-    """ "numbers in place of nan: Tuned.head in 2 rows", for the kinds that were looked at."""
+    """ "numbers instead of nan: Tuned.head in 2 rows", for the kinds that were looked at."""
     return [
-        f"numbers in place of nan: {name} in {n} rows"
+        f"numbers instead of nan: {name} in {n} rows"
         for kind, counts in rows.nan_counts.items()
         if kind in rows.asked
         for name, n in counts.items()

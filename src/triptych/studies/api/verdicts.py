@@ -24,7 +24,7 @@ class Check:
     published
         The number of the source, where there is one.
     outcome
-        None for a number that is shown beside and decides nothing.
+        None for a number that is shown next to and decides nothing.
     edge
         The edge of the statement's scope that this check is about, or "".
     rule
@@ -62,7 +62,7 @@ class Verdict:
     exceptions
         The edges at which a statement that HOLDS does not.
     measured
-        Numbers beside the published ones of the ledger, under the same names.
+        Numbers next to the published ones of the ledger, under the same names.
     printed
         The second finding, where the source's text and program differ: about what the text says.
     """

@@ -7,7 +7,7 @@ importance of a head:
     adapted    the head is switched off, and all other weights are trained further; a network that
                keeps all its heads is trained as much further, and compared
 
-Beside, heads are pruned one by one until one is left: of those that are still there, the head goes
+Next to, heads are pruned one by one until one is left: of those that are still there, the head goes
 whose absence costs least after the others adapted. Stack-likeness of a head is its mean weight on
 the innermost open bracket, where a network must look back. All of it is on networks of one layer on
 a minimal first layer, whose heads start with different patterns.
@@ -176,7 +176,7 @@ def run(unit: TrainHeads, bench: Bench) -> Iterable[Row]:
                 stack_rank=1 + order.index(h),
             )
 
-    # Pruning goes on from the first round, which has all copies without one head.
+    # Pruning continues from the first round, which has all copies without one head.
     chosen = [max(heads, key=lambda h, i=i: after[i][h]) for i in range(len(seeds))]
     gone = [[head] for head in chosen]
     networks = [parts(further, len(options))[i][head] for i, head in enumerate(chosen)]

@@ -57,7 +57,7 @@ class TranslationSpeed(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class TimeSentences(Unit):
-    """So many sentences, one at a time."""
+    """This many sentences, one at a time."""
 
     sentences: int
     vocabulary: int

@@ -25,7 +25,7 @@ class AttendedPositions(Settings):
     """Sizes of the random models.
 
     cells, values    N, and how many memory values count in the task; the memory has one more
-    enumerated       inputs are all strings of the largest length with at most so many
+    enumerated       inputs are all strings of the largest length with at most this many
     """
 
     seeds: int = 4

@@ -45,7 +45,7 @@ class Attention(NamedTuple):
 
     @classmethod
     def of(cls, model: BracketTransformer) -> "Attention":
-        """Of a network whose first layer is minimal."""
+        """The attention of a network whose first layer is minimal."""
         if not (model.minimal and len(model.layers) == 1):
             raise UserError(
                 "the model must have a minimal first layer and one layer after it",
@@ -164,7 +164,7 @@ def measured_constants(
 
 
 def most_pairs(length: int, max_depth: int, level: int) -> int:
-    """How many pairs fit into N tokens beside a visit to all depths and those of Q(j, d, t).
+    """How many pairs fit into N tokens next to a visit to all depths and those of Q(j, d, t).
 
     Worked value: N = 17, D = d = 2 needs 4 tokens for the visit and 3 for the rest: 5 pairs.
     """

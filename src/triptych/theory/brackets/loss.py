@@ -118,7 +118,7 @@ def squared_errors(model: BracketTransformer, states: PrefixStates) -> Float[Ten
 
 
 def exact_loss(model: BracketTransformer, states: PrefixStates) -> Loss:
-    """Of a model with a minimal first layer and one layer after it.
+    """The loss of a model with a minimal first layer and one layer after it.
 
     Worked value: k = 1, D = 1 has "[" and "]" in turn for certain, so that the least loss is 0; for
     k = 2, D = 1 every other token is a coin, and at N = 2 the least loss is ½ · ½ = ¼.

@@ -288,7 +288,7 @@ def pruned_transformer(
         else:
             layers.append(identity_layer(large.layers[here], target.width))
     if wanted:
-        raise UserError("too few pairs of layers beside the identity")
+        raise UserError("too few pairs of layers next to the identity")
     return replace(large, layers=tuple(layers))
 
 

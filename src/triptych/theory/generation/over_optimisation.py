@@ -222,7 +222,7 @@ def _resampled(
 
 
 def _multisets(cells: int, n: int) -> Int[np.ndarray, "sets cells"]:
-    """All ways to put n particles into so many cells."""
+    """All ways to put n particles into this many cells."""
     if cells == 1:
         return np.array([[n]])
     parts = [

@@ -215,10 +215,10 @@ def questions_without_memory(
 
 
 def retried_calls(length: int, tries: int) -> float:
-    """(N - 1)(D - 1 + k) + D: calls of tokenwise rejection that starts anew after k refusals.
+    """(N - 1)(D - 1 + k) + D: calls of tokenwise rejection that starts again after k refusals.
 
     With the process verifier of the even strings, which sees nothing before the last bit, against
-    the hidden string; a wrong prefix is refused for ever, so without a limit it never ends. With
+    the hidden string; a wrong prefix is refused forever, so without a limit it never ends. With
     one try it is plain rejection, N D. Worked value: D = 2, k = 3: one wrong attempt of 1 + 3 calls
     on average, and a right one of 2: 6.
     """

@@ -11,7 +11,7 @@ the mean of the covariances of T within the contexts (x_-K, K) that were seen. N
 gradient descent find the same minimiser, where there is one.
 
 There is none when the data are separated: along some direction v every seen x has the largest v·T
-of its context, so the loss falls for ever. Two exact tests. If λ_min(∇²L) > D ‖∇L‖ at any θ, with D
+of its context, so the loss falls forever. Two exact tests. If λ_min(∇²L) > D ‖∇L‖ at any θ, with D
 the largest ‖T(x) - T(x')‖ within a context, the estimate exists and is unique: along a separating
 unit v the gap G = max v·T - v·T has Var G ≤ E G² ≤ D E G, so vᵀ∇²L v ≤ D |v·∇L|. Otherwise a linear
 programme looks for v.

@@ -311,7 +311,7 @@ def _blocks(
 
 
 def stationary_law(matrix: Float[Tensor, "count count"]) -> Float[Tensor, " count"]:
-    """π with πP = π, reversible or not; 0 on states that the chain leaves for ever.
+    """π with πP = π, reversible or not; 0 on states that the chain leaves forever.
 
     By elimination of one state after another without subtractions (Grassmann, Taksar, Heyman), so
     that chains which hardly mix are right to rounding too. Where there are several such laws, as

@@ -111,7 +111,7 @@ class Ideal(NamedTuple):
 
 
 def hypotheses(vocab: Count, length: Count) -> Int[Tensor, "count length"]:
-    """Every sequence of so many tokens, as long as they can be listed."""
+    """Every sequence of this many tokens, as long as they can be listed."""
     vocab, length = as_size("vocab", vocab), as_size("length", length)
     if vocab**length > MAX_HYPOTHESES:
         raise UserError(

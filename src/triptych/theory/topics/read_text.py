@@ -86,7 +86,7 @@ class ReadText:
         return [list(chain.from_iterable(document)) for document in self.documents]
 
     def passages(self, number: int, rng: RngLike) -> list[list[int]]:
-        """So many paragraphs, one of each document first, then others."""
+        """This many paragraphs, one of each document first, then others."""
         long = self._long()
         places = [(i, j) for i, document in enumerate(long) for j in range(len(document))]
         if not places:

@@ -4,8 +4,8 @@
     for record in measure(model, text, Sizes(), seed=0): ...
 
 LDA is fitted to the model's own tokens. For every ambiguity threshold, with one topic per word and
-with several, the records say how alike words of one topic are beside words of different topics: by
-cosine and dot product of embeddings, and by attention in every layer. Beside them stand three
+with several, the records say how alike words of one topic are next to words of different topics: by
+cosine and dot product of embeddings, and by attention in every layer. Next to them stand three
 controls: topics dealt to other words (shuffled), pairs of different topics that are as frequent
 (matched), and a copy of the model with random weights.
 
@@ -64,7 +64,7 @@ _SHOWN = 8  # words of a topic, and pairs, that are shown
 
 @dataclass(frozen=True, kw_only=True)
 class Measured:
-    """Of which model, with which seed of LDA; families are encoder, causal and stand-in."""
+    """Which model, with which seed of LDA; families are encoder, causal and stand-in."""
 
     model: str
     family: str
@@ -137,7 +137,7 @@ class HeadRatios(Measured):
 
 @dataclass(frozen=True, kw_only=True)
 class TopPairs(Measured):
-    """Pairs of one topic beside the pairs that occur together most often.
+    """Pairs of one topic next to the pairs that occur together most often.
 
     Ratios are same topic over often together.
     """

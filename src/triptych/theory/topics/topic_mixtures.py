@@ -134,7 +134,7 @@ class OneLayer(NamedTuple):
     best_loss: float
 
     def share(self, ratio: Number | None = None) -> float:
-        """Of the attention to words of the document, what goes to the own topic.
+        """The share of the attention to words of the document that goes to the own topic.
 
         Worked value: τ = 4 and ratio 3 give 3 / (3 + 3) = ½.
         """
@@ -150,7 +150,7 @@ class OneLayer(NamedTuple):
 
 
 def one_layer(topics: Count, words: Number, drawn: Number) -> OneLayer:
-    """Of a layer with uniform blocks of W^V, for T, v and τ rounded to whole numbers.
+    """What uniform blocks of W^V give in one layer, for T, v and τ rounded to whole numbers.
 
     Worked value: with one topic in a document all words are of it, and the ratio says nothing.
     """
@@ -170,7 +170,7 @@ def one_layer(topics: Count, words: Number, drawn: Number) -> OneLayer:
     return OneLayer(setting, best.gamma, uniform, min(best.loss, uniform))
 
 
-# ---------------------------------------------------------------------- beside a real model
+# ---------------------------------------------------------------------- next to a real model
 
 
 class Beside(NamedTuple):

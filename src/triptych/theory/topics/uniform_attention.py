@@ -43,7 +43,7 @@ from triptych.core.validation import (
 
 
 class Moments(NamedTuple):
-    """Of y and P over documents, and E ‖P‖²."""
+    """Moments of y and P over documents, and E ‖P‖²."""
 
     y: Float[Tensor, " V"]
     yy: Float[Tensor, "V V"]

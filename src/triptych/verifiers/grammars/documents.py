@@ -1,4 +1,4 @@
-"""Documents to try a JSON schema with, the shortest first: right ones, and ones just beside it.
+"""Documents to try a JSON schema with, the shortest first: right ones, and ones just next to it.
 
 What stands in a schema (keys, constants, bounds, lengths, patterns) says which documents could tell
 two readers of it apart. From these, values are built from the inside to the outside: for each part

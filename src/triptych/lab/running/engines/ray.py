@@ -141,7 +141,7 @@ def import_ray() -> Any:
 
 
 def connect(ray: Any, address: str | None, workers: int | None) -> None:
-    """Join a running cluster; without an address, start one with so many CPUs here."""
+    """Join a running cluster; without an address, start one with this many CPUs here."""
     options: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
     if address is None:  # "local" starts one also where another one runs
         options |= {"num_cpus": workers, "include_dashboard": False}

@@ -67,7 +67,7 @@ def judge_patterns(rows: Rows[Row]) -> Verdict:
 
 
 def _wide_networks(found: Sequence[Network]) -> list[Check]:
-    """Those of Figures 2.11a and 2.12a, beside the others."""
+    """Those of Figures 2.11a and 2.12a, next to the others."""
     if len(found) < 2:
         return []
     label = f"width {found[0].width}, learning rate {found[0].learning_rate:g}"

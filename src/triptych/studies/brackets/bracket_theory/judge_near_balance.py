@@ -120,7 +120,7 @@ def _beside_approximate(rows: Sequence[Approximated]) -> list[Check]:
 
 
 def _trained(rows: Sequence[TrainedConstant]) -> list[Check]:
-    """Of networks that were trained: far from the loss that is asked for, so they decide nothing.
+    """Numbers of trained networks: far from the loss that is asked for, so they decide nothing.
 
     For each λ and N the mean of ‖S‖ N / P, and by how many powers of ten the loss is missed.
     """

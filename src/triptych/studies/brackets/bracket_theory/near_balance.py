@@ -130,7 +130,7 @@ class Constant(NamedTuple):
     """‖S‖ N / P, largest, and what bounds it.
 
     share       largest share of the bound with γ and the errors
-    measured    the same with the separation of the layer norms as it is, in place of theirs
+    measured    the same with the separation of the layer norms as it is, instead of theirs
     error       on the prefixes of the bound, largest
     """
 

@@ -92,7 +92,7 @@ def predictions(unit: Predict, rng: TorchRng, generator: torch.Generator) -> Ite
 def every_prefix(
     types: int, max_depth: int, length: int
 ) -> tuple[Int[Tensor, "prefixes length"], Float[Tensor, "prefixes length vocab"]]:
-    """All prefixes of Dyck of so many tokens, with the laws of each of their tokens."""
+    """All prefixes of Dyck of this many tokens, with the laws of each of their tokens."""
     truth = Dyck.prefixes(types, max_depth, length, q=Q)
     tokens = torch.zeros(1, 0, dtype=torch.long)
     for _ in range(length):

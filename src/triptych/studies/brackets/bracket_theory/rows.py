@@ -18,7 +18,7 @@ Near = Literal["balanced", "leak", "noise"]
 class Predict(Unit):
     """The construction of Theorem 2.2.1 or Corollary 2.2.1 against the truth.
 
-    enumerated: every prefix of up to so many tokens;  long: tokens of a sampled prefix
+    enumerated: every prefix of up to this many tokens;  long: tokens of a sampled prefix
     """
 
     types: int
@@ -38,7 +38,7 @@ class ComparePatterns(Unit):
 
 @dataclass(frozen=True)
 class DrawBaseline(Unit):
-    """Random patterns of so many positions, 40 at a time."""
+    """Random patterns of this many positions, 40 at a time."""
 
     positions: int
     repeats: int

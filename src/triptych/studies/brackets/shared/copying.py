@@ -288,7 +288,7 @@ FOUR = replace(
 
 
 def many(row: Copying, **fields: Any) -> list[Copying]:
-    """So many networks that a share of 0 is below one in twenty: its interval ends at 0.037."""
+    """This many networks that a share of 0 is below one in twenty: its interval ends at 0.037."""
     return [replace(row, seed=i, **fields) for i in range(100)]
 
 

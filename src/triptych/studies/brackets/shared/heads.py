@@ -131,7 +131,7 @@ class TrainedHeads:
     ) -> Float[Tensor, "batch n vocab"]:
         """Probabilities of the next bracket after the start token and after every token.
 
-        patterns: used as they stand in place of the network's own. A head with weights 0 is off.
+        patterns: used as they stand instead of the network's own. A head with weights 0 is off.
         """
         vectors = self._vectors(tokens)
         if patterns is None:

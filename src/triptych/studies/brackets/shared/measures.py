@@ -52,7 +52,7 @@ def innermost(tokens: Int[Tensor, "batch t"], types: int, max_depth: int) -> Int
 def accuracy(
     model: CausalLM, tokens: Int[Tensor, "batch t"], language: Language, *, first: int = 0
 ) -> Accuracy:
-    """Of predictions of the tokens number first, first + 1, …"""
+    """Measures of predictions of the tokens number first, first + 1, …"""
     types = language.types
     wanted = innermost(tokens.cpu(), types, language.max_depth)[:, first:].to(tokens.device)
     closing = model.token_logits(tokens)[:, first:, 1 : 2 * types : 2].softmax(-1)

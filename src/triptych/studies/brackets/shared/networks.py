@@ -48,14 +48,14 @@ class Language:
     data: Data
 
     def law(self, length: int = TRAIN_LENGTH) -> Dyck:
-        """Whole strings of fewer than `length` tokens, or prefixes of exactly so many."""
+        """Whole strings of fewer than `length` tokens, or prefixes of exactly this many."""
         if self.data == "complete":
             longest = 2 * ((length - 1) // 2)
             return Dyck.complete(self.types, self.max_depth, longest, q=Q)
         return Dyck.prefixes(self.types, self.max_depth, length, q=Q)
 
     def long(self, length: int) -> Dyck:
-        """Prefixes of so many tokens: what length generalisation is measured on."""
+        """Prefixes of this many tokens: what length generalisation is measured on."""
         return Dyck.prefixes(self.types, self.max_depth, length, q=Q)
 
 

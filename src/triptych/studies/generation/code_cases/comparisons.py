@@ -99,7 +99,7 @@ def trials(rows: Sequence[Completed | Probed]) -> list[Need]:
 
 
 def repeats_of_all(rows: Sequence[Completed], configs: Iterable[str], wanted: int) -> Need:
-    """So many repeats with a pretrained model are wanted that have every one of these settings."""
+    """How many repeats with a pretrained model are wanted that have each of these settings."""
     known = [
         {(row.seed, row.repeat) for row in rows if row.config == config and row.model != STAND_IN}
         for config in configs

@@ -8,7 +8,7 @@ QUOTA = STRIDE = 4
 LARGER = 10  # quota or stride
 CAUTIOUS, DEFAULT = 0.1, 0.5  # thresholds
 CANDIDATES = (2, 4, 8)
-VERIFIERS = "verifiers"  # in place of a configuration: how well they predict errors
+VERIFIERS = "verifiers"  # instead of a configuration: how well they predict errors
 
 
 def named(top_p: float, temperature: float, *, names: str = "random") -> str:

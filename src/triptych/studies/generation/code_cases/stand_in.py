@@ -1,4 +1,4 @@
-"""A small language of prompts and imperfect test cases, in place of a pretrained model's world.
+"""A small language of prompts and imperfect test cases, instead of a pretrained model's world.
 
 A text is a prompt as in the thesis, shorter, and the test cases that follow it. Most functions have
 a random name and the body that appends; a few have a random name and another body. Those with a

@@ -67,7 +67,7 @@ class Writer:
     loss: float | None = None
 
     def decoder(self, rows: list[list[int]], *, layer: int, lines: int) -> LineDecoder:
-        """A decoder of these prompts whose rows are over after so many lines."""
+        """A decoder of these prompts whose rows are over after this many lines."""
         return LineDecoder(self.start(rows, layer), self.text_of, self.breaks, lines)
 
     def line_breaks(self) -> list[int]:

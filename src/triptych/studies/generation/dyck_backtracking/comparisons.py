@@ -93,7 +93,7 @@ def average(values: Sequence[float], errors: Sequence[float], *, confidence: flo
 
 
 def jointly(comparisons: int) -> float:
-    """The confidence of each of so many intervals that all hold together with 95 %."""
+    """The confidence of each of this many intervals that all hold together with 95 %."""
     return 1 - 0.05 / comparisons
 
 

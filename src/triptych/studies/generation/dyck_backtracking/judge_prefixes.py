@@ -320,7 +320,7 @@ def _refused(changed: Refused | None = None) -> list[Row]:
 
 
 def _mixed(better: int) -> list[Row]:
-    """Table 3.4 where so many of 20 networks do better with backtracks, hugely, and the others a
+    """Table 3.4 where this many of 20 networks do better with backtracks, hugely, and the others a
     little worse."""
     found: list[Row] = []
     for seed in range(20):

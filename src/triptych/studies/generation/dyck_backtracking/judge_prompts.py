@@ -127,7 +127,7 @@ class _Remaining(NamedTuple):
 
 
 def _remaining(rows: Iterable[Unseen], *, verify: bool) -> list[_Remaining]:
-    """Of every network that has errors left."""
+    """A number for every network that has errors left."""
     counts: dict[int, list[_Remaining]] = {}
     for r in rows:
         if r.quota and (r.top_p, r.redo_argmax, r.verify_redone) == (0.9, True, verify):
@@ -141,7 +141,7 @@ def _remaining(rows: Iterable[Unseen], *, verify: bool) -> list[_Remaining]:
 
 
 def _share(parts: Iterable[int], networks: Sequence[_Remaining]) -> Estimate:
-    """Of the errors that remain, in per cent."""
+    """The share of the errors that remain, in per cent."""
     return scaled(pooled(list(parts), [n.errors for n in networks]), 100.0)
 
 
@@ -322,7 +322,7 @@ _LEFT = replace(_count(0.9, 4, 225), error_kinds={"wrong_close": 222, "premature
 
 
 def _lefts(better: int, **changed: Any) -> list[Row]:
-    """Figure 3.2 in 30 networks, of which all but the first so many are changed."""
+    """Figure 3.2 in 30 networks, of which all but the first this many are changed."""
     return [replace(_LEFT, seed=seed, **(changed if seed >= better else {})) for seed in range(30)]
 
 

@@ -9,7 +9,7 @@ from triptych.studies.api.study import Unit
 class AskHidden(Unit):
     """Searchers for the hidden string of D bits.
 
-    runs, secrets   runs of each algorithm; a searcher in a fixed order meets so many secrets
+    runs, secrets   runs of each algorithm; a searcher in a fixed order meets this many secrets
     """
 
     depth: int

@@ -42,7 +42,7 @@ from triptych.studies.generation.query_complexity.rows import (
 )
 from triptych.theory.generation import queries
 
-TRIES = 3  # of the last bit, before tokenwise rejection starts anew
+TRIES = 3  # of the last bit, before tokenwise rejection starts again
 _BATCH = 16_384  # attempts side by side
 _SEARCHED = 4  # the longest D whose strategies are all gone through
 RARE = 2 / 3  # how often the bit after the hidden string is even, in the task that needs 2^(D-1)
@@ -178,7 +178,7 @@ def _hidden(unit: AskHidden, rng: TorchRng) -> Iterator[Hidden]:
             float(n * depth),
             calls_until_accepted(_rejection_attempts(hidden, verifier, rng, runs), runs),
         ),
-        f"tokenwise rejection, anew after {TRIES} refusals": (
+        f"tokenwise rejection, anew after {TRIES} refusals": (  # a name in rows; prose: said
             queries.retried_calls(depth, TRIES),
             calls_until_accepted(_tokenwise_attempts(hidden, verifier, rng, runs, TRIES), runs),
         ),

@@ -31,7 +31,7 @@ def agreement_by_chance(
     shuffles: int = 99,
     seed: int = 0,
 ) -> float:
-    """The largest agreement when the labels are shuffled over the points, so many times.
+    """The largest agreement when the labels are shuffled over the points, this many times.
 
     If labels and places have nothing to do with each other, the agreement exceeds this with
     probability 1 / (shuffles + 1).

@@ -59,7 +59,7 @@ def off_by(epsilon: float, table: Table, outcome: Value, seed: int) -> WithinFac
 
 
 def slope(points: Sequence[tuple[float, float]]) -> float:
-    """Of the line of least squares. Worked value: (0, 1), (1, 2), (2, 6) have slope 5/2."""
+    """Slope of the line of least squares. Worked value: (0, 1), (1, 2), (2, 6) have slope 5/2."""
     x, y = np.transpose(points)
     return float(np.polyfit(x, y, 1)[0])
 

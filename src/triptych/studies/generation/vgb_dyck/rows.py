@@ -12,7 +12,7 @@ class Comparison(DyckNetwork):
 
     value_prefixes, rollouts   prefixes the value is regressed on, and completions of each
     value_depth, floor         linear layers of the value, and the least it says
-    prompts, to_go             prompts compared, with so many brackets to go
+    prompts, to_go             prompts compared, with this many brackets to go
     samples                    completions of each prompt
     budgets                    the dial of each algorithm: its tries, candidates or particles
     """

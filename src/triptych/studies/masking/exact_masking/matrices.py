@@ -90,7 +90,7 @@ def _relative(first: Tensor, second: Tensor) -> float:
 
 
 def _dirichlet_error(dynamics: BlockDynamics, seed: int) -> float:
-    """Of two ways to the Dirichlet form on x, for random functions."""
+    """The largest difference of two ways to the Dirichlet form on x, for random functions."""
     generator = torch.Generator().manual_seed(seed)
     count = len(dynamics.stationary)
     f, g = torch.randn(2, count, 3, generator=generator, dtype=torch.float64)

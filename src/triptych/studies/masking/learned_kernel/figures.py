@@ -23,7 +23,7 @@ TV = "total variation to the truth"
 
 
 def _chains(rows: Rows[Row], structure: str, masking: str | None = None) -> list[Chain]:
-    """Of one structure, and of one masking if it is given."""
+    """Rows of one structure, and of one masking if it is given."""
     return [
         row
         for row in rows.of(Chain)

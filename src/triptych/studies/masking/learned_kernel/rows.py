@@ -49,7 +49,7 @@ class Oracle:
 class Chain:
     """The exact laws of one chain on an oracle, from the sequence 00...0.
 
-    steps, tv         total variation to the truth after so many steps
+    steps, tv         total variation to the truth after this many steps
     long_run_tv       the same in the long run
     irreversibility   of the chain in its stationary law
     queries, passes   sequences asked about, and passes of the network, per step
@@ -70,7 +70,7 @@ class Chain:
 
 @dataclass(frozen=True)
 class Unmasked:
-    """The exact law of filling in from nothing, in so many rounds: its distance to the truth."""
+    """The exact law of filling in from nothing, in this many rounds: its distance to the truth."""
 
     structure: str
     masking: str

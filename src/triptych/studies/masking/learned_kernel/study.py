@@ -50,7 +50,7 @@ class LearnedKernel(Settings):
     """What is learned and how.
 
     structures   weak and strong: all spins but two form a clique [li, (4.6)]; hmm: three words
-    maskings     one, all: so many positions are hidden in training; 15%, 40%, 80%: each with this
+    maskings     one, all: this many positions are hidden in training; 15%, 40%, 80%: each with this
                  probability; any: their number is uniform, as masked diffusion models train
     moments      numbers of steps after which the law of a chain is compared with the truth
     """

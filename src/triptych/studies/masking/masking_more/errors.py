@@ -58,7 +58,7 @@ def limit_ratios(rows: Rows[Row], coupling: float, n: int) -> dict[int, Estimate
 
 
 def in_published_order(errors: Errors, *, same: bool = True) -> tuple[int, int]:
-    """Of experiments with ten data sets each: in how many the mean falls at every step of k.
+    """Experiments with ten data sets each: in how many the mean falls at every step of k.
 
     With `same`, every k is fitted to the same ten; else each k takes its ten from another
     experiment, as if it had been given data of its own.

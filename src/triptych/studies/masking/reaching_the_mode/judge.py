@@ -63,7 +63,7 @@ PAIR_MARGIN = 0.0072  # Proposition 4.1.5 is false for |C| = 2 up to J_0 = 0.007
 
 
 def share_fits(count: int | None, runs: int, exact: float) -> bool:
-    """Whether so many of the runs are compatible with an exact probability; None was not drawn.
+    """Whether this many of the runs are compatible with an exact probability; None was not drawn.
 
     Worked value: 1 of 2000 at probability 1e-5 fits, its p-value is 0.02; 10 of 2000 do not.
     """

@@ -89,7 +89,7 @@ def _passes(rows: Iterable[Timed], system: tuple[str, str]) -> float:
 
 
 def attention_figure(rows: Rows[Row]) -> Figure:
-    """Measures of adjacent pairs that stutter beside those of other adjacent pairs."""
+    """Measures of adjacent pairs that stutter next to those of other adjacent pairs."""
     attended = rows.of(Attended)
     names = tuple(_MEASURES)
     panels = []

@@ -58,7 +58,7 @@ def translations(rows: Rows[Row]) -> Verdict:
     decided = _against_beam(compared, 4, DECIDES)
     return decide(
         *(
-            # The published loss stands beside: it is no effect that could be absent.
+            # The published loss stands next to: it is no effect that could be absent.
             replace(
                 above(
                     f"captions of 2017: BLEU of refinement with {steps} steps minus that of beam "
@@ -407,7 +407,7 @@ def _table(rows: Rows[Row]) -> dict[str, float]:
 
 
 def _attended(rows: Rows[Row]) -> list[Attended]:
-    """Of captions and software texts: the same question about the same kind of network."""
+    """Checks on captions and software texts: the same question about the same kind of network."""
     return [row for row in rows.of(Attended) if row.data in TEXTS]
 
 

@@ -5,7 +5,7 @@ training sources by beam search, an autoregressive and a parallel student on the
 trainings with one practice left out. `pipeline` says it in phases.
 
 The largest run is Multi30k (29,000 pairs of image captions), which decides, and pairs of software
-texts beside it, with 4+4 layers of width 256: what fits the data. The source has WMT, 67 million
+texts next to it, with 4+4 layers of width 256: what fits the data. The source has WMT, 67 million
 parameters and a commercial translator as the teacher. Rows depend on the clock where a phase ends
 by its seconds; they say how many steps were done. Laptop scale is a toy language that shows the
 parts at work and decides nothing.
@@ -339,6 +339,6 @@ STUDY = Study(
         ),
     ],
     figures=[figures.quality_figure, figures.latency_figure, figures.attention_figure],
-    # 2: lengths are fitted anew at the end. 3: averages without the initial weights. 4: brevity
+    # 2: lengths are fitted again at the end. 3: averages without the initial weights. 4: brevity
     revision=4,
 )

@@ -20,7 +20,7 @@ from triptych.training.step import Recipe
 
 @dataclass(frozen=True)
 class Size:
-    """Of the network and of its training."""
+    """Sizes of the network and of its training."""
 
     steps: int
     batch: int

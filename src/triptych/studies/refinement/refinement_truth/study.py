@@ -200,7 +200,7 @@ def truth_row(unit: Compute, world: World) -> Truth:
 def poincare_constants(law: Translations) -> tuple[float | None, ...]:
     """For blocks of 1, 2, ... positions that are redrawn jointly; None where it is infinite.
 
-    Tokens are numbered anew at every position, which changes no constant and keeps the table small.
+    Tokens are numbered again at every position: no constant changes, and the table stays small.
     """
     numbered = torch.stack([column.unique(return_inverse=True)[1] for column in law.sentences.T], 1)
     small = Translations(numbered, law.weights, law.agreement, max(2, int(numbered.max()) + 1))

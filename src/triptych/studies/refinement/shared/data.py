@@ -7,7 +7,7 @@ A folder has a file for every set and language, a sentence a line, compressed or
 The training and validation sets are needed, and one test set. `multi30k` is such a folder in the
 cache of `triptych fetch`; `software` is one that you make of your own pairs (`splitting`). If a
 folder has a folder `translations`, what a machine with a GPU has translated
-(tools/translate_on_gpu.py) is scored in place of training here.
+(tools/translate_on_gpu.py) is scored instead of training here.
 """
 
 import json

@@ -28,7 +28,9 @@ def phases_elsewhere(
 
 def _read(path: Path, plan: Plan, vocab_size: int) -> Iterator[tuple[str, Found]]:
     if not path.is_file():
-        raise UserError(f"{path} is missing; it belongs to the translations beside it")
+        raise UserError(
+            f"{path} is missing; it belongs to the translations beside it"  # prose: said
+        )
     head, *records = [json.loads(line) for line in path.read_text("utf-8").splitlines() if line]
     if head.get("vocab_size") != vocab_size:
         raise UserError(

@@ -52,7 +52,7 @@ def over_sentences(rows: Sequence[Compared]) -> Estimate:
 
 
 def enough(rows: Sequence[Run], trained: Sequence[Trained], **steps: int) -> list[Need]:
-    """Two directions of captions with two seeds each, and networks trained for so many steps.
+    """Two directions of captions with two seeds each, and networks trained for this many steps.
 
     steps    by the first word of the model's name; all models of that name must have them
     """

@@ -38,7 +38,7 @@ from triptych.training.step import Recipe
 from triptych.training.translation import Corruption, TranslationHistory, fit_translator
 
 SETS = ("val", "test", "test_2016_flickr", "test_2017_flickr")
-"""Sets beside the training pairs; those that a corpus has are translated."""
+"""Sets next to the training pairs; those that a corpus has are translated."""
 STEPS = (1, 2, 4, 10)
 ABLATIONS = (
     "reference",
@@ -78,7 +78,7 @@ class Plan:
     ablations: tuple[str, ...] = ABLATIONS
     beams: int = 5
     lengths: int = 5
-    attention: int = 4000  # training sentences whose attention is measured, beside the validation
+    attention: int = 4000  # training sentences whose attention is measured, next to the validation
     distil_batch: int = 1000
     batch: int = 250
 

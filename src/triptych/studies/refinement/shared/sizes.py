@@ -29,7 +29,7 @@ class Sizes:
 
 
 def plan_of(sizes: Sizes, pairs: int, teacher: int, student: int, padir: int) -> Plan:
-    """A pipeline of these sizes, with so many steps of each training and nothing left out."""
+    """A pipeline of these sizes, with this many steps of each training and nothing left out."""
     return Plan(
         pairs=pairs,
         width=sizes.width,

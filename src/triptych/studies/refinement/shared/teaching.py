@@ -186,7 +186,7 @@ def _begin(training: Path, begun: dict[str, object], vocabulary: Vocabulary) -> 
 
 def _go_on(training: Path, begun: dict[str, object], given: Vocabulary | None) -> Vocabulary:
     """The vocabulary of a training that was begun; refused, if it was begun with something else."""
-    advice = f"choose another --out, or delete {training} to begin anew"
+    advice = f"choose another --out, or delete {training} to begin again"
     try:
         old = dict(json.loads((training / BEGUN).read_text("utf-8")))
     except (OSError, ValueError, TypeError) as error:

@@ -54,7 +54,7 @@ class Gap(Trial):
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """What is left to lose after so many pairs, in a world whose law is known (`exact`).
+    """What is left to lose after this many pairs, in a world whose law is known (`exact`).
 
     unseen               probability that the next sentence's clue was in none of the pairs
     total_correlation    of what the reader of the pairs expects, the mean over sentences, nats

@@ -6,7 +6,7 @@ parallel student on these. Both translate the test texts, which are of packages 
 saw. Trainings have a number of steps that grows with the pairs, and seconds; the loss on validation
 pairs is measured all along, so that one sees whether it is flat at the end.
 
-Beside it, exactly: a world in which each pair says which way of writing goes with a clue, so that
+Next to it, exactly: a world in which each pair says which way of writing goes with a clue, so that
 the dependency that is left after n pairs is known (`exact`).
 """
 

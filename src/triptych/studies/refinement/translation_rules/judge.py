@@ -2,7 +2,7 @@
 
 The verdict on repeated words is about the authors' program, which made the published rates. What
 the text says, dropping every repeated token at the end, is the second finding: then hardly any
-repeat can be left. What refinement had before anything was dropped stands beside both.
+repeat can be left. What refinement had before anything was dropped stands next to both.
 
 Captions (Multi30k) decide. Repeated words are counted over all sets and seeds of a direction.
 """

@@ -132,7 +132,7 @@ def _by_layer(label: str, kind: Kind, rows: Sequence[AttentionRatio]) -> Series:
 
 
 def closed_form_figure(rows: Rows) -> Figure:
-    """Attention by layer beside the best attention of one layer."""
+    """Attention by layer next to the best attention of one layer."""
     found = beside_one_layer(rows.of(TopicMixture), rows.of(AttentionRatio), rows.of(HeadRatios))
     panels = []
     for each in found:
@@ -166,7 +166,7 @@ def closed_form_figure(rows: Rows) -> Figure:
         )
     return Figure(
         "topic_closed_form",
-        "Attention to the own topic by layer, beside the closed form of one layer",
+        "Attention to the own topic by layer, next to the closed form of one layer",
         panels,
         "The closed form is the best ratio for one layer that predicts masked words of documents "
         "with as many topics as a passage mixes (one over the chance that two words share a "

@@ -2,7 +2,7 @@
 
 Table 2.5 is in `often_together`, where common words count.
 
-Encoders decide. A causal model and the stand-in are shown beside them: the source has neither. A
+Encoders decide. A causal model and the stand-in are shown next to them: the source has neither. A
 number is that of the model and threshold where the claim is weakest. Its interval goes from the
 lowest to the highest end of the bootstrap intervals of the fits of LDA.
 """

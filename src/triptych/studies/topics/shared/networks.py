@@ -1,8 +1,9 @@
 """One-layer networks on topic documents: what the studies of section 2.1 share [li, 2.1.5.1].
 
 The documents are LDA with T = 10 topics of v = 10 words, 100 to 150 words, Dirichlet 0.1, a corpus
-of 10,000 drawn once; masks are drawn anew at every step. The network is f(X) = W^E' W^V W^E X A + b
-with one head, no residual, no norm, no positions, evaluated on word counts (`models.bags`).
+of 10,000 drawn once. Masks are drawn again at every step. The network is
+f(X) = W^E' W^V W^E X A + b with one head, no residual, no norm and no positions, evaluated on word
+counts (`models.bags`).
 `AuthorsNetwork` is the one of the authors' code, whose inputs are normalised.
 
 Tokens: words 0..Tv-1, the mask Tv and, if wanted, a start token Tv+1 at the head of every document.

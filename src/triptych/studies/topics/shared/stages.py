@@ -28,7 +28,7 @@ GROWN = 2.0  # times their first norms, at least, for W^K and W^Q
 
 
 class Stages(NamedTuple):
-    """Of one run.
+    """The stages of one run.
 
     switch      the step at which W^V has made 80 % of its growth
     when        the switch as a share of all steps

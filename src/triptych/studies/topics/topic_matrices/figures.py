@@ -38,7 +38,7 @@ def embeddings_figure(rows: Rows[Row]) -> Figure:
         "Dot products of trained embeddings, by loss and optimiser",
         maps(rows.of(TrainedEmbeddings)),
         _MAPS + "The authors' network at its least held-out loss. Embeddings start as N(0, 1), "
-        "whose dot products are a diagonal already: what training adds is what lies beside it.",
+        "whose dot products are a diagonal already: what training adds is what lies next to it.",
     )
 
 

@@ -264,7 +264,7 @@ def _judge_value(rows: Rows[Row], figure: ValueKind, beside: list[Check]) -> Ver
 
 
 def _sgd_readings(rows: Sequence[TrainedValue], block: float) -> list[Reading]:
-    """Of squared loss + SGD, where the mean entry of a block is the published one."""
+    """The ratio with squared loss + SGD, where the mean entry of a block is the published one."""
     return readings([r for r in rows if (r.loss, r.optimiser) == ("squared", "sgd")], block)
 
 

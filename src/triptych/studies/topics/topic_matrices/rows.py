@@ -135,6 +135,6 @@ def when_block_mean_is(row: TrainedValue, value: float) -> Reading | None:
 
 
 def readings(rows: Sequence[TrainedValue], value: float) -> list[Reading]:
-    """Of the runs that reach the value."""
+    """Those of the runs that reach the value."""
     found = [when_block_mean_is(row, value) for row in rows]
     return [reading for reading in found if reading is not None]

@@ -90,8 +90,8 @@ class TopicMatrices(TopicSettings):
     l2              weight of ‖θ‖² in Figure 2.2
     embedding_seeds, embedding_steps
                     runs of a pair that train everything, and their steps at most
-    every, patience the held-out loss is asked for at every so many steps, and the run ends when it
-                    has not fallen for so many
+    every, patience steps between two looks at the held-out loss, and steps after which the run
+                    ends if it has not fallen
     tied_steps      of the network as printed; 0 leaves it out
     theorem_steps   of gradient descent on the population loss, drawn topics a document
     penalties       weights of L2 there
@@ -202,7 +202,7 @@ def run(unit: MatrixUnit, bench: Bench) -> Iterable[Row]:
 
 
 def _picture(matrix: Float[Tensor, "V V"], unit: TopicUnit) -> Corner | None:
-    """Of one seed in a hundred: rows are kept for ever, and a figure shows one matrix."""
+    """A corner of the matrix for one seed in a hundred: a figure shows one matrix."""
     return corner(matrix, unit.documents.mask_token) if unit.seed % 100 == 0 else None
 
 

@@ -141,7 +141,7 @@ class Weights:
     sparse          τ = T^rate, else τ = rate T, where nothing is promised
     assumed         v and the masking are as Assumptions 2.1.3 and 2.1.4 want them
     gamma           for uniform blocks, between λ₁ (τ - 1) and λ₂ T
-    gamma_proved    the lower bound with the factor that the proof gives in place of λ₁
+    gamma_proved    the lower bound with the factor that the proof gives instead of λ₁
     alpha, beta     for the diagonal: β between λ₃ τ and λ₄ T, α below ratio = λ₅ times β
     limit           of γ/τ and β/(v τ) as T grows, exactly
     """

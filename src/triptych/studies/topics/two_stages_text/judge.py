@@ -28,14 +28,14 @@ Row = LayerCurves | Diverged
 
 RUNS = 3  # of a setting, before it counts
 SETTINGS = 12  # fewest that refute: a claim that some setting has stages needs many
-LONG, TOLD = 5000, 6  # fewest settings of so many steps, or in which W^K and W^Q grow
+LONG, TOLD = 5000, 6  # fewest settings of this many steps, or in which W^K and W^Q grow
 START = 0.2  # of its growth: a matrix has started
 LATER = 2.0  # times the steps that W^V needs
 DOUBLINGS = 1.0  # of the norms of W^K and W^Q
 
 
 class Order(NamedTuple):
-    """Of one layer, or of the worst layer in each.
+    """The stages of one layer, or of the worst layer in each.
 
     value       the step at which W^V has started
     later       the step at which W^K or W^Q has started, the earlier, over that of W^V
@@ -50,7 +50,7 @@ class Order(NamedTuple):
 
 
 def orders(row: LayerCurves) -> list[Order]:
-    """Of every layer.
+    """The stages of every layer.
 
     Worked value: W^V has started at step 2, W^K and W^Q at 14 and 12: later is 6. Norms of W^K from
     0.1 to 0.8 are 3 doublings.

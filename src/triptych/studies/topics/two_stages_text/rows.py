@@ -49,7 +49,7 @@ class LayerCurves:
 
     @property
     def stages(self) -> Stages:
-        """Of the whole network: in every condition the worst layer."""
+        """The stages of the whole network: in every condition the worst layer."""
         found = self.by_layer
         return Stages(
             switch=max(each.switch for each in found),

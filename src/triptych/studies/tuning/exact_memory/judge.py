@@ -19,7 +19,7 @@ from triptych.studies.api.study import Claim, Rows
 from triptych.studies.tuning.exact_memory.rows import HeadAlone, Prompted, Recovered, Row
 
 ModelT = TypeVar("ModelT", HeadAlone, Prompted)
-ENOUGH = 200  # labels to compare, at least a tenth of so many of each sign
+ENOUGH = 200  # labels to compare, at least a tenth of this many of each sign
 
 
 def judge_head(rows: Rows[Row]) -> Verdict:

@@ -36,7 +36,7 @@ class ExactMemory(Settings):
 
     cells        memory cells N
     values       |supp μ|; the models of the prompt theorems have one more memory value
-    enumerated   the short strings are all those of the largest length with at most so many
+    enumerated   the short strings are all those of the largest length with at most this many
     strings      sampled strings of length 128 per model
     """
 
@@ -175,7 +175,7 @@ class _Counts(NamedTuple):
 
 
 def _combined(parts: Sequence[tuple[_Errors, _Counts]]) -> tuple[_Errors, _Counts]:
-    """Of errors the largest counts; counts add up."""
+    """The largest of errors, and the sums of counts."""
     errors, counts = zip(*parts, strict=True)
     return _Errors(*map(largest, zip(*errors, strict=True))), _Counts(
         *map(sum, zip(*counts, strict=True))

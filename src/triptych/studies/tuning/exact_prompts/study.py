@@ -46,7 +46,7 @@ class ExactPrompts(Settings):
     """Sizes of the models that are drawn.
 
     narrow, wide   |H| of the models of Theorem 3.6, at most and above |X| = vocab
-    enumerate      all strings are taken while there are at most so many
+    enumerate      all strings are taken while there are at most this many
     strings        sampled strings of length 128 per model
     """
 
@@ -171,7 +171,7 @@ def _soft_prompt(unit: DrawFakeToken | DrawDisentangled) -> Tensor:
 
 
 def _every_short(hmm: HMM, at_most: int) -> Tensor:
-    """Every string of the support, of the largest length with at most so many strings."""
+    """Every string of the support, of the largest length with at most this many strings."""
     length = 1
     while hmm.vocab_size ** (length + 1) <= at_most:
         length += 1

@@ -221,7 +221,7 @@ _EXPECTED = [trial for size in STATES for trial in _no_need_of_attention(size)]
 
 
 def _lower(trials: Sequence[Trial], points: float) -> list[Trial]:
-    """The same with an attention head that is so many points worse."""
+    """The same with an attention head that is this many points worse."""
     return [replace(trial, attention=trial.attention - points / 100) for trial in trials]
 
 

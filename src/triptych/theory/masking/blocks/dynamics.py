@@ -124,7 +124,7 @@ class BlockDynamics:
 
     @cached_property
     def _conditionals(self) -> Float[Tensor, "blocks count"] | None:
-        """Of all blocks, where they fit."""
+        """The conditionals of all blocks, where they fit."""
         if len(self.blocks) * len(self.support) > _COLUMNS:
             return None
         return torch.stack([self._conditional(m) for m in range(len(self.blocks))])

@@ -59,7 +59,7 @@ def pair_dirichlet_form(
 
 
 def pair_poincare_constant(dynamics: BlockDynamics) -> float:
-    """Of the kernel that keeps K: 1 with a single block that ever occurs, infinite otherwise.
+    """The Poincaré constant of the kernel that keeps K: 1 if a single block occurs, else infinite.
 
     The kernel is the projection on functions of (x_-K, K). If those are all constant its gap is 1.
     """
