@@ -7,8 +7,10 @@ that are not installed keep what the file has of them.
 """
 
 import json
+import re
 from pathlib import Path
 
+from triptych.core.files import write_text
 from triptych.verifiers.grammars.engines import ENGINES, engine_version
 from triptych.verifiers.grammars.features import FEATURES, known, measured
 
@@ -31,11 +33,11 @@ def main() -> None:
         if version is not None:
             features = {name: said._asdict() for name, said in measured(engine).items()}
             found[engine] = {"version": version, "features": features}
-    FILE.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    write_text(FILE, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     known.cache_clear()
     page = PAGE.read_text()
     before, after = page.split(BEGIN)[0], page.split(END)[1]
-    PAGE.write_text(f"{before}{BEGIN}\n{table()}\n{END}{after}")
+    write_text(PAGE, f"{before}{BEGIN}\n{table()}\n{END}{after}")
 
 
 def table() -> str:
@@ -51,7 +53,8 @@ def table() -> str:
             else:
                 does = "accepts" if said.verdict == "wide" else "refuses"
                 cells.append(f"**{does} `{said.text}`** for `{json.dumps(said.schema)}`")
-        lines.append(f"| {feature.name} | " + " | ".join(cells) + " |")
+        name = re.sub(r"\$\w+", r"`\g<0>`", feature.name)  # a dollar begins a formula
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(line.replace("\n", " ") for line in lines)
 
 

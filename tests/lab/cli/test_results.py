@@ -190,7 +190,7 @@ def test_claims_before_anything_was_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = run("claims")
     assert result.exit_code == 0
-    assert f"{COUNTED} are not run yet" in result.stdout
+    assert f"{COUNTED} are not run yet" in " ".join(result.stdout.split())
     assert run("report", "--to", "page.html").exit_code == 0
     assert "<html" in (tmp_path / "page.html").read_text()
     elsewhere = run("claims", "--out", "typo")

@@ -184,7 +184,10 @@ def test_the_folder_is_found_in_a_checkout_and_in_a_wheel(tmp_path):
 
 def test_the_wheel_ships_it():
     wheel = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]
-    assert wheel["targets"]["wheel"]["force-include"] == {"evidence": "triptych/evidence"}
+    assert wheel["targets"]["wheel"]["force-include"] == {
+        "evidence": "triptych/evidence",
+        "src/triptych_pytest.py": "triptych_pytest.py",
+    }
     ignored = (ROOT / ".gitignore").read_text().splitlines()  # what git ignores is not built
     assert not {"evidence/", "*.json", "*.xz"} & set(ignored)
 

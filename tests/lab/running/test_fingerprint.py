@@ -76,7 +76,7 @@ LATE = "late = 0\n"
 def folder(tmp_path, monkeypatch):
     """A folder with a study of one's own and three modules next to it, forgotten afterwards."""
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name, text in (("next to", BESIDE), ("other", OTHER), ("late", LATE)):
+    for name, text in (("beside", BESIDE), ("other", OTHER), ("late", LATE)):
         (tmp_path / f"{name}_of_mine.py").write_text(text)
         monkeypatch.delitem(sys.modules, f"{name}_of_mine", raising=False)
     (tmp_path / "mine.py").write_text(FILE)

@@ -33,7 +33,7 @@ def test_the_copy_is_the_same_model(tmp_path, monkeypatch):
         return lm.model, lm.tokenizer
 
     monkeypatch.setattr(expanding, "load_causal", load)
-    with pytest.raises(UserError, match="run `triptych fetch smollm2-135m` first"):
+    with pytest.raises(UserError, match="run `triptych fetch smollm2-135m`"):
         expanding.expand("smollm2-135m")
     monkeypatch.setattr(fetching, "cached", lambda name: tmp_path / "m.gguf")
     assert expanding.expanded("smollm2-135m") is None

@@ -1,4 +1,4 @@
-"""The judges of masked training: what is thin, what is empty, and what stands next to."""
+"""The judges of masked training: what is thin, what is empty, and what is shown too."""
 
 import math
 from dataclasses import replace

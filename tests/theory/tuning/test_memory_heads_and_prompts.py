@@ -525,7 +525,7 @@ def test_a_judge_holds_only_with_the_evidence_it_asks_for(claim):
 
 @each_claim
 def test_the_steps_of_the_proof_decide_nothing(claim):
-    """The statement is judged; what its proof says about other things stands next to."""
+    """The statement is judged; what its proof says about other things is shown too."""
     (good,) = claim.held_by
     steps = {"joint_error": 1.0, "state_error": 1.0, "attention_mismatches": 7}
     if claim.id != "wei.thm-4.3":

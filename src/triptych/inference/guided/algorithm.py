@@ -106,6 +106,9 @@ class Option:
     at_most: int | float | None = None
     none: bool = False
 
+    def __repr__(self) -> str:
+        return f"Option({self.name}: {self.type.__name__} = {self.default!r})"
+
     def __post_init__(self) -> None:
         as_text("name", self.name)
         as_text("meaning", self.meaning)

@@ -27,7 +27,7 @@ def audit_grammar(
     seed: Annotated[int, typer.Option(help="The seed of mutated documents and of draws.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Compare a grammar engine with JSON Schema, and its mask with a model's own law.
+    """Compare a grammar engine with JSON Schema and with a model.
 
     Prints the shortest document that the engine accepts and should not, that it refuses and should
     not, and that it takes in one form alone. With --model: how many nats masked decoding bends the

@@ -32,9 +32,10 @@ def new(
     kind: Annotated[Kind, typer.Argument(help="What to write.", show_choices=True)],
     name: Annotated[str, typer.Argument(help="Its name, or the path of its file.")],
 ) -> None:
-    """Write the start of a structure, algorithm, verifier, sampler or study.
+    """Write a working start of your own structure or study.
 
-    The file is NAME.py. It passes its checks as it is; change it from there.
+    Also of an algorithm, a verifier or a sampler. The file is NAME.py. It passes its checks as it
+    is; change it from there.
 
     Example: triptych new structure my_chain
     """

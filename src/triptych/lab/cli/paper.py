@@ -31,7 +31,7 @@ def paper(
     workers: Workers = None,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
-    """Run what fits into this many minutes of one GPU.
+    """Run what fits into the given minutes of one GPU.
 
     The most decisive come first: results that have no verdict from the largest run. Rows that are
     stored in the run folder or came with Triptych are not made again, so the same command goes on

@@ -95,7 +95,7 @@ def _penalty_checks(rows: Rows[Balanced], data: Data, source: Source) -> list[Ch
 
 
 def _levels(rows: Rows[Balanced], data: Data) -> list[Check]:
-    """What stands next to: both networks as the program measures them."""
+    """What is shown too: both networks as the program measures them."""
     checks = []
     kinds: tuple[tuple[str, Penalty], ...] = (
         ("no penalty", "none"),

@@ -48,7 +48,7 @@ def judge_sufficient(rows: Rows[Row]) -> Verdict:
     """Balanced attention predicts exactly, with encodings that are independent together.
 
     The proof uses that all encodings are independent; the theorem asks for independence at each
-    depth. That weaker assumption is no edge of the statement, so that it stands next to.
+    depth. That weaker assumption is no edge of the statement, so that it is shown too.
     """
     found = [row for row in rows.of(Predicted) if row.scores != "uniform in both layers"]
     dependent = [row for row in rows.of(Encoded) if row.as_stated and not row.as_used]

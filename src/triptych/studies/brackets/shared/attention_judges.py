@@ -222,7 +222,7 @@ def longest(networks: Sequence[Network]) -> list[Network]:
 
 
 def judge_variation(rows: Rows[Row]) -> Verdict:
-    """The six numbers by one rule for how long to train; random patterns, a formula, stand next to.
+    """The six numbers by one rule for how long to train; random patterns, a formula, are shown too.
 
     The rule is at the head of this file. All networks of a length count, accurate or not, since the
     rule is about their mean.

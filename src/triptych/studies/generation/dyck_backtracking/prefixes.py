@@ -3,7 +3,7 @@
 
 Backtracking here may erase the prefix itself, since most of the stride reaches beyond what was
 generated. As printed, Algorithm 1 never does; then it cannot help where the first generated token
-is wrong. That reading is run once, next to, and so is a variant, nearer to the authors' program, in
+is wrong. That reading is run once too, and so is a variant, nearer to the authors' program, in
 which redone tokens are verified too.
 """
 

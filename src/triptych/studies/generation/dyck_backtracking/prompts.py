@@ -91,7 +91,7 @@ def diversity(
     """Table 3.5, for prompts of all lengths and for the shortest alone.
 
     The text has prompts of 25 to 31 tokens, on which no model can be as diverse as the table says:
-    a model without error, which is exact, stands next to.
+    a model without error, which is exact, is shown too.
     """
     exact = model.law.to("cpu")
     for longest in dict.fromkeys((unit.longest_prompt, unit.shortest_prompt)):

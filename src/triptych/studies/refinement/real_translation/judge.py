@@ -58,7 +58,7 @@ def translations(rows: Rows[Row]) -> Verdict:
     decided = _against_beam(compared, 4, DECIDES)
     return decide(
         *(
-            # The published loss stands next to: it is no effect that could be absent.
+            # The published loss is shown too: it is no effect that could be absent.
             replace(
                 above(
                     f"captions of 2017: BLEU of refinement with {steps} steps minus that of beam "
