@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from triptych.lab.cli.options import Address, Device, TrustCode
-from triptych.lab.plain_text import echo
+from triptych.lab.plain_text import echo, plain
 from triptych.lab.running.interrupts import explain_stop
 
 
@@ -23,8 +23,16 @@ def generate(
     verifier: Annotated[
         str | None,
         typer.Option(
-            help="json, json:schema.json, regex:PATTERN, python, brackets, or rule.py:function, "
-            "which answers True, False or a probability to the text so far."
+            help="json, json:schema.json, regex:PATTERN, lark:FILE, python, brackets, or "
+            "rule.py:function, which answers True, False or a probability to the text so far."
+        ),
+    ] = None,
+    grammar_engine: Annotated[
+        str | None,
+        typer.Option(
+            help="llguidance, xgrammar or triptych (our rules on text), for json:schema.json, "
+            "regex: and lark:. Default: the first that is installed and reads the grammar.",
+            show_default=False,
         ),
     ] = None,
     algorithm: Annotated[
@@ -114,6 +122,7 @@ def generate(
     from triptych.lab.generating.places import Places, refuse_same_files
     from triptych.lab.generating.progress import PromptProgress
     from triptych.lab.generating.prompts import read_prompts
+    from triptych.lab.generating.rules import grammar_warnings
     from triptych.lab.generating.run import Spread
     from triptych.lab.generating.run import generate as complete_all
     from triptych.lab.generating.settings import make_settings
@@ -137,8 +146,11 @@ def generate(
         timeout=timeout,
         trust_remote_code=trust_remote_code,
         stop=stop or [],
+        grammar_engine=grammar_engine,
     )
     refuse_same_files(places, settings.read_files())
+    for warning in grammar_warnings(settings.verifier):
+        typer.echo(plain(f"Warning of {verifier}: {warning}"), err=True)
     with explain_stop():
         summary = complete_all(
             asked,

@@ -21,7 +21,7 @@ from triptych.inference.guided.result import VerifierError
 from triptych.lab.generating.progress import hide_bars
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rows import Row
-from triptych.lab.generating.rules import AskedRule, failure_reason
+from triptych.lab.generating.rules import AskedRule, failure_reason, on_tokens
 from triptych.lab.generating.settings import Settings
 from triptych.lab.running.items import Ended
 from triptych.models.pretrained.causal import PretrainedCausalLM
@@ -135,11 +135,13 @@ class Completer:
     ) -> None:
         self.settings = settings
         source = settings.verifier
-        self.rule = AskedRule(source, settings.timeout) if source else None
+        masks = source is not None and source.has_masks
+        self.rule = AskedRule(source, settings.timeout) if source and not masks else None
         try:
             if self.rule is not None:
                 self.rule.check()
             self.model = model or load_model(settings, device)
+            self.grammar = on_tokens(source, self.model) if source and masks else None
             self.threads = fitting_threads(self.model)
         except BaseException:
             self.close()
@@ -204,20 +206,19 @@ class Completer:
         try:
             found = self._guide(prompts, trace)
         except Exception as error:
-            failure = self.rule.failure if self.rule is not None else None
+            reason = self._no_answer(error)
             full = isinstance(error, torch.OutOfMemoryError) and len(prompts) > 1
-            if failure is None and not full:
+            if reason is None and not full:
                 raise
             if len(prompts) > 1:
                 middle = len(prompts) // 2
                 yield from self._together(prompts[:middle], trace)
                 yield from self._together(prompts[middle:], trace)
                 return
-            assert failure is not None
-            costs = _costs_of(error)
+            assert reason is not None
+            text = self.rule.failure[1] if self.rule and self.rule.failure else ""
             seconds = time.perf_counter() - began
-            reason, text = failure_reason(*failure), failure[1]
-            yield self._failed(prompts[0], reason, text, costs, seconds)
+            yield self._failed(prompts[0], reason, text, _costs_of(error), seconds)
             return
         share = (time.perf_counter() - began) / len(prompts)
         events = self._traces(prompts, found) if trace else None
@@ -225,13 +226,21 @@ class Completer:
             row = self._row(prompt, found, place, share)
             yield row if events is None else row | {"trace": events[place]}
 
+    def _no_answer(self, error: Exception) -> str | None:
+        """Why the verifier gave no answer; None where something else went wrong."""
+        if self.rule is not None:
+            return failure_reason(*self.rule.failure) if self.rule.failure else None
+        if self.grammar is not None and isinstance(error.__cause__, VerifierError):
+            return f"the verifier failed: {error}"
+        return None
+
     def _guide(self, prompts: Sequence[Prompt], trace: bool) -> Guided:
         settings = self.settings
         said: Any = [prompt.prompt for prompt in prompts]
         return guide(
             self.model,
             said,
-            self.rule,
+            self.grammar if self.rule is None else self.rule,
             settings.own(),
             max_new_tokens=settings.max_new_tokens,
             rng=Streams(settings.seed, [prompt.stream for prompt in prompts]),

@@ -36,7 +36,7 @@ class Settings:
     options     of the algorithm, all of them
     trust_remote_code
                 the model's own Python files may run; it is in the JSON only where it is so, and
-                min_p and stop only where there are some
+                min_p, stop and the engine of a grammar only where there are some
     """
 
     model: str
@@ -63,7 +63,9 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """Plain data; a limit of infinity is None there."""
         plain = asdict(self)
-        plain["verifier"] = self.verifier._asdict() if self.verifier else None
+        if self.verifier is not None:
+            fields = self.verifier._asdict()
+            plain["verifier"] = {k: v for k, v in fields.items() if k != "engine" or v}
         plain["timeout"] = None if math.isinf(self.timeout) else self.timeout
         if not self.trust_remote_code:
             del plain["trust_remote_code"]
@@ -99,7 +101,7 @@ class Settings:
     def read_files(self) -> dict[str, str]:
         """The files that these settings name, by the option that names them."""
         found = {"--algorithm": self.algorithm} if self.own_algorithm else {}
-        if self.verifier is not None and self.verifier.kind in ("own", "json"):
+        if self.verifier is not None and self.verifier.kind in ("own", "json", "lark"):
             found |= {"--verifier": self.verifier.file} if self.verifier.file else {}
         return found | ({"--model": self.model} if Path(self.model).is_file() else {})
 
@@ -127,11 +129,12 @@ def make_settings(
     timeout: float,
     trust_remote_code: bool = False,
     stop: Sequence[str] = (),
+    grammar_engine: str | None = None,
 ) -> Settings:
     """Settings from what a user wrote; all that is wrong with it is said here.
 
-    Every verifier here is a function of text, so the algorithm is "adaptive" where none is named,
-    and "ancestral" without a verifier, as `guide` has them.
+    Every verifier here is a grammar or a function of text, so the algorithm is "adaptive" where
+    none is named, and "ancestral" without a verifier, as `guide` has them.
     """
     if algorithm is None:
         with_rule = "greedy" if sampling.temperature == 0 else "adaptive"
@@ -142,12 +145,14 @@ def make_settings(
             f"{chosen.name} needs --verifier; without one, --algorithm ancestral samples from the "
             "model"
         )
+    if verifier is None and grammar_engine is not None:
+        raise UserError("--grammar-engine needs --verifier, as json:schema.json")
     own = Path(algorithm) if algorithm.endswith(".py") else None
     where = find_model(model)
     return Settings(
         model=where,
         weights=_weights(where),
-        verifier=None if verifier is None else find_rule(verifier),
+        verifier=None if verifier is None else find_rule(verifier, grammar_engine),
         algorithm=str(own.resolve()) if own else chosen.name,
         own_algorithm=hashlib.sha256(own.read_bytes()).hexdigest()[:16] if own else "",
         options=chosen.settings(),

@@ -24,6 +24,7 @@ from triptych.verifiers.grammars.engines import (
     Engine,
     as_engine,
     engine_version,
+    not_installed,
 )
 from triptych.verifiers.grammars.features import Complaint, complaints, pattern_complaints
 from triptych.verifiers.grammars.verifier import GrammarVerifier
@@ -150,7 +151,10 @@ class Grammar:
                 return self._by(there, vocabulary, strict)
             except UserError as error:
                 refused.append(str(error))
-        raise UserError("no engine that is installed reads the grammar. " + ". ".join(refused))
+        raise UserError(
+            f"no engine that is installed reads the grammar. {'. '.join(refused)}"
+            + ("" if "llguidance" in installed else f". {not_installed('llguidance')}")
+        )
 
     def _by(self, engine: Engine, vocabulary: Vocabulary, strict: bool) -> GrammarVerifier:
         known = self.complaints(engine)
@@ -158,7 +162,7 @@ class Grammar:
             raise UserError(
                 f"{engine} {engine_version(engine)} would accept what is wrong: "
                 + "; ".join(said.sentence for said in wrong)
-                + ". Take another engine, or pass strict=False to have this in `warnings`"
+                + ". Take another engine; in Python, strict=False puts this into `warnings`"
             )
         compiled = self.compiled(engine, vocabulary)
         said = (*(found.sentence for found in known), *compiled.warnings)
