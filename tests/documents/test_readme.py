@@ -131,6 +131,12 @@ def test_the_ratios_of_the_front_are_the_measured_ones():
         assert [f"{one:.{digits}f}" for one in measured] == [ratio], (what, peer)
 
 
+def test_the_samplers_are_counted_as_they_were_held_to_their_promise():
+    rows = json.loads((ROOT / "samplers" / "results.json").read_text())["rows"]
+    libraries = {row["package"] for row in rows}
+    assert f"{len(rows)} samplers of {len(libraries)} libraries" in README
+
+
 def test_the_gpu_numbers_are_the_measured_ones():
     evidence = json.loads((ROOT / "evidence" / "core_cuda.json").read_text())
     assert evidence["laws_failing"] == []
