@@ -32,6 +32,7 @@ from triptych.inference.guided.adaptive import Adaptive
 from triptych.inference.guided.backtracking import Backtracking
 from triptych.inference.guided.vgb import Vgb
 from triptych.models.pretrained.causal import PretrainedCausalLM
+from triptych.verifiers.grammars.grammar import Grammar
 from triptych.verifiers.text import TextRule
 from triptych.verifiers.text_rules.brackets import BracketPrefix
 from triptych.verifiers.text_rules.json_text import JsonPrefix
@@ -222,13 +223,17 @@ def one_by_one(*, count: int = 100, compared: int = 3, new: int = 32, turns: int
     }
 
 
-def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int = 12) -> Row:
+def against_genlm(
+    folder: str | None, *, n: int = 6, new: int = 24, turns: int = 12, masks: bool = False
+) -> Row:
     """JSON of a schema from one prompt: seconds for each token of each particle.
 
-    Both ask the same function of text. A turn is one run of each, with its own seed. A text counts
-    as accepted with the weight of its particle there, and as the particle that is picked here.
+    Both ask the same function of text; with `masks` ours has the masks of a grammar engine instead.
+    A turn is one run of each, with its own seed. A text counts as accepted with the weight of its
+    particle there, and as the particle that is picked here.
     """
-    named = f"particles with a JSON verifier, {n} particles, at most {new} tokens"
+    of = " by masks of llguidance" if masks else ""
+    named = f"particles with a JSON verifier{of}, {n} particles, at most {new} tokens"
     missing = "genlm-control is not installed"
     if importlib.util.find_spec("genlm") is None or folder is None:
         why = missing if folder is not None else "no pretrained model was named"
@@ -237,6 +242,7 @@ def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int =
     from genlm.control import AWRS, Potential, PromptedLLM
 
     lm, rule = pretrained_lm(folder), JsonPrefix(SCHEMA)
+    engine = Grammar.from_json_schema(SCHEMA).on(lm, "llguidance") if masks else None
     prompt = 'Alice is 30 years old. As JSON with "name" and "age": '
     asked = {"ours": 0, "theirs": 0}
 
@@ -278,8 +284,9 @@ def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int =
         return sum(len(tokens) for tokens in found.contexts)
 
     def ours(seed: int) -> int:
+        verifier = engine if masks else rule
         found = guide(
-            lm, prompt, rule, Adaptive(n=n, ess=0.5, tries=1000), max_new_tokens=new, rng=seed
+            lm, prompt, verifier, Adaptive(n=n, ess=0.5, tries=1000), max_new_tokens=new, rng=seed
         )
         asked["ours"] += found.costs[0]["verifier_calls"]
         done["ours"][1] += bool(found.accepted[0])
@@ -288,11 +295,13 @@ def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int =
     theirs(0), ours(0)
     asked.update(ours=0, theirs=0)
     done.update(ours=[0, 0], theirs=[0, 0])
-    times = []
+    times, spent = [], {"ours": 0.0, "theirs": 0.0}
     for turn in range(turns):
         sizes: list[int] = []
         mine = seconds(lambda turn=turn, sizes=sizes: sizes.append(ours(turn)))
         other = seconds(lambda turn=turn, sizes=sizes: sizes.append(theirs(turn)))
+        spent["ours"] += mine
+        spent["theirs"] += other
         done["ours"][0] += sizes[0]
         done["theirs"][0] += sizes[1]
         times.append((mine / max(1, sizes[0]), other / max(1, sizes[1])))
@@ -303,6 +312,7 @@ def against_genlm(folder: str | None, *, n: int = 6, new: int = 24, turns: int =
         "peer": "genlm-control, AWRS",
         "bar": 1.0,
         "accepted": shares,
+        "accepted_per_second": {k: done[k][1] / spent[k] for k in done},
         "questions_per_token": {k: asked[k] / max(1, done[k][0]) for k in done},
         "tokens": {k: done[k][0] for k in done},
         **_ratios(times),
@@ -382,6 +392,7 @@ def run() -> Iterator[Row]:
         yield generation(pretrained, "SmolLM2-135M", batch=8, new=16, turns=5)
     yield one_by_one()
     yield against_genlm(folder)
+    yield against_genlm(folder, masks=True)
     yield walk(small, "4 random layers")
     if pretrained is not None:
         yield walk(pretrained, "SmolLM2-135M")

@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from triptych.core.files import write_text
-from triptych.core.status import Status
 from triptych.lab.results import ledger, terminal
 from triptych.lab.results.gathering import gather
 from triptych.lab.results.ranking import Judged
@@ -109,7 +108,7 @@ def _section(line: Judged) -> str:
     said = [f"### `{line.id}` {line.words}\n", f"{_plain(line.entry.title)}.\n"]
     if line.scope != AS_PUBLISHED and headline.differs:
         said.append(f"Differs from the source: {headline.differs}\n")
-    failed = [check for check in headline.checks if check.outcome is Status.FAILS]
+    failed = [check for check in headline.checks if _outcome(check) == "fails"]
     said.append("| check that fails | found | asked | published |\n|---|--:|--:|--:|\n")
     said[-1] += "".join(_check(check) for check in failed[:MOST_CHECKS])
     if len(failed) > MOST_CHECKS:
@@ -117,6 +116,10 @@ def _section(line: Judged) -> str:
     if line.entry.remark:
         said.append(f"{_plain(line.entry.remark)}\n")
     return "\n".join(said)
+
+
+def _outcome(check: Check) -> str:
+    return check.outcome.value if check.outcome else ""
 
 
 def _check(check: Check) -> str:
@@ -129,7 +132,7 @@ def _open(line: Judged) -> str:
     headline = line.headline
     missing = "; ".join(str(one) for one in headline.missing) if headline else ""
     open_checks = (
-        [c.sentence for c in headline.checks if c.outcome is Status.UNDECIDED] if headline else []
+        [c.sentence for c in headline.checks if _outcome(c) == "undecided"] if headline else []
     )
     why = missing or "; ".join(open_checks[:2]) or "its rows have not been made"
     return (

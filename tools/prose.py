@@ -38,7 +38,6 @@ INSTEAD = {
     r"for ever": "forever",
     r"shipped|ships with": "bundled",
     r"goes on from|go on from": "continues from",
-    r"stands? beside": "is listed next to",
     r"so many": "the number itself",
     r"may as well": "can",
     r"whilst": "while",
@@ -160,12 +159,12 @@ def findings_of(path: Path, text: str) -> Iterator[Finding]:
 
 def files() -> list[Path]:
     """All that is checked."""
-    return sorted({path for some in (*PAGES, *CODE, *OTHER) for path in ROOT.glob(some)})
+    found = {path for some in (*PAGES, *CODE, *OTHER) for path in ROOT.glob(some)}
+    return sorted(found - {Path(__file__).resolve()})
 
 
 def main(given: list[str]) -> int:
     paths = [Path(path).resolve() for path in given] or files()
-    paths = [path for path in paths if path != Path(__file__).resolve()]
     found = list(findings(paths))
     for one in found:
         print(one)

@@ -332,7 +332,7 @@ def test_files_that_are_no_rules(tmp_path, rules):
     with pytest.raises(UserError, match="cannot be started: its process exited with code 5"):
         start("import os; os._exit(5)")
     (tmp_path / "schema.json").write_text("{")
-    with refused("source"):
+    with refused("file"):
         find_rule(f"json:{tmp_path / 'schema.json'}")
     with pytest.raises(RuleNotThere, match="there is no file"):
         RuleProcess(tmp_path / "gone.py", "f", 1.0)

@@ -150,7 +150,10 @@ def _schema(file: str) -> Any:
     except (ValueError, RecursionError) as error:
         raise UserError(f"the schema {file!r} is not JSON: {error}", parameter="file") from error
     if not isinstance(schema, dict | bool):
-        raise UserError(f"the schema {file!r} holds {shown(schema)}; it must be an object of JSON")
+        raise UserError(
+            f"the schema {file!r} holds {shown(schema)}; it must be an object of JSON",
+            parameter="file",
+        )
     return schema
 
 
