@@ -11,7 +11,7 @@ import pytest
 from triptych.lab import kept
 from triptych.lab.results import evidence, gathering, kept_runs, terminal
 from triptych.lab.results.kept_runs import kept_or_judged
-from triptych.lab.results.ranking import Finding, StudyRun, UnitRecord
+from triptych.lab.results.ranking import Finding, NotDrawn, StudyRun, UnitRecord
 from triptych.lab.running import reached
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.verdicts import Check
@@ -84,6 +84,15 @@ def test_other_rows_sources_or_packages_are_judged_again(monkeypatch):
     monkeypatch.setattr(kept_runs, "digest_reached", lambda modules: "edited")
     judge.ask()
     assert len(judge.drawn) == 5
+
+
+def test_a_run_with_a_figure_that_could_not_be_drawn_is_made_again(monkeypatch):
+    """What failed once, as for want of memory, may be drawn the next time."""
+    judge = Judge()
+    failed = replace(RUN, figures=(NotDrawn("f", "no memory"),))
+    monkeypatch.setattr(Judge, "__call__", lambda self, drawn: self.drawn.append(drawn) or failed)
+    assert [judge.ask(shown=True).figures for _ in range(2)] == [failed.figures] * 2
+    assert judge.drawn == [True, True]
 
 
 def test_a_process_that_may_run_older_sources_keeps_nothing(monkeypatch, folder):

@@ -63,7 +63,8 @@ def kept_or_judged(
     if run is not None and more is not None:
         return replace(run, **{field: getattr(more, field) for field in more.__dataclass_fields__})
     made = judge(shown)
-    if edited(sources):
+    failed = any(isinstance(figure, NotDrawn) for figure in made.figures)
+    if edited(sources) or failed:  # a figure that could not be drawn may be drawn next time
         return made
     _keep(name, replace(made, rows=(), more_rows=0, units=(), figures=()))
     if shown:

@@ -255,7 +255,7 @@ def judge_variation(rows: Rows[Row]) -> Verdict:
 
 
 def by_length(
-    rows: Rows[Row], data: Data, first: First, positions: Positions
+    rows: Rows[Any], data: Data, first: First, positions: Positions
 ) -> dict[int, list[Network | Duration]]:
     """The networks of a published variation by their number of steps, accurate or not."""
     found: dict[int, list[Network | Duration]] = {}
