@@ -125,6 +125,7 @@ def test_every_verdict_is_on_the_ledger_page_with_its_scope(generated):
 
 
 def test_what_users_call_comes_first_and_constants_are_out(generated):
+    pytest.importorskip("sphinx", reason="sphinx is not installed: make docs installs it")
     guidance = generated.api_page("guidance")
     first, *_ = re.findall(r"\.\. auto(?:function|class):: (\S+)", guidance)
     assert first == "triptych.guidance.guide.guide"
@@ -254,7 +255,7 @@ def test_the_build_says_where_the_site_is():
     done = subprocess.run(
         ["make", "-n", "docs"], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    assert re.search(r"echo .*docs/_build/html/index\.html", done.stdout.splitlines()[-1])
+    assert re.search(r"echo .*docs/_build/html/index\.html", done.stdout)
     assert (DOCS / "_static" / "logo.svg").exists()
 
 

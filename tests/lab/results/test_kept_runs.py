@@ -86,12 +86,22 @@ def test_other_rows_sources_or_packages_are_judged_again(monkeypatch):
     assert len(judge.drawn) == 5
 
 
-def test_a_run_with_a_figure_that_could_not_be_drawn_is_made_again(monkeypatch):
-    """What failed once, as for want of memory, may be drawn the next time."""
+NO_VERDICT = replace(RUN.findings["wei.a"], status="undecided", checks=(), done=3, planned=3)
+
+
+@pytest.mark.parametrize(
+    "failed",
+    [
+        replace(RUN, figures=(NotDrawn("f", "no memory"),)),
+        replace(RUN, findings={"wei.a": replace(NO_VERDICT, notes=("The judge raised",))}),
+    ],
+    ids=["figure", "judge"],
+)
+def test_a_run_in_which_something_raised_is_made_again(monkeypatch, failed):
+    """What failed once, as for want of memory, may go well the next time."""
     judge = Judge()
-    failed = replace(RUN, figures=(NotDrawn("f", "no memory"),))
     monkeypatch.setattr(Judge, "__call__", lambda self, drawn: self.drawn.append(drawn) or failed)
-    assert [judge.ask(shown=True).figures for _ in range(2)] == [failed.figures] * 2
+    assert [judge.ask(shown=True) for _ in range(2)] == [failed, failed]
     assert judge.drawn == [True, True]
 
 

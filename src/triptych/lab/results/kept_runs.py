@@ -63,8 +63,7 @@ def kept_or_judged(
     if run is not None and more is not None:
         return replace(run, **{field: getattr(more, field) for field in more.__dataclass_fields__})
     made = judge(shown)
-    failed = any(isinstance(figure, NotDrawn) for figure in made.figures)
-    if edited(sources) or failed:  # a figure that could not be drawn may be drawn next time
+    if edited(sources) or _failed(made):
         return made
     _keep(name, replace(made, rows=(), more_rows=0, units=(), figures=()))
     if shown:
@@ -74,6 +73,12 @@ def kept_or_judged(
         more = _read(_Shown, f"{name}.shown")
         return replace(made, figures=more.figures) if more else made  # named alike when drawn
     return made
+
+
+def _failed(run: StudyRun) -> bool:
+    """Whether a judge or a figure raised, which may go well the next time."""
+    raised = any(each.done and not (each.checks or each.missing) for each in run.findings.values())
+    return raised or any(isinstance(figure, NotDrawn) for figure in run.figures)
 
 
 def _read(kind: type, name: str) -> Any:

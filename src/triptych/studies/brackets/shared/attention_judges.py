@@ -100,7 +100,7 @@ TABLE: dict[tuple[int, int, int], tuple[float, ...]] = {
 # ------------------------------------------------------------------ which networks
 
 
-def good(rows: Rows[Row], *, first: First, wide: bool = False, **wanted: Any) -> list[Network]:
+def good(rows: Rows[Any], *, first: First, wide: bool = False, **wanted: Any) -> list[Network]:
     """The accurate networks on Dyck_{2,4} of the published architecture, by their fields."""
     wanted = {"types": 2, "max_depth": 4, "norm": "feedforward", "first": first, **wanted}
     wanted["layers"] = 2 if first == "standard" else 1
@@ -113,7 +113,7 @@ def good(rows: Rows[Row], *, first: First, wide: bool = False, **wanted: Any) ->
     ]
 
 
-def of_variation(rows: Rows[Row], data: Data, first: First, positions: Positions) -> list[Network]:
+def of_variation(rows: Rows[Any], data: Data, first: First, positions: Positions) -> list[Network]:
     """The networks of a published variation; those with a minimal first layer at rate 0.01."""
     rate = 3e-3 if first == "standard" else 1e-2
     return good(rows, first=first, data=data, positions=positions, learning_rate=rate)
@@ -137,7 +137,7 @@ def stack_share(found: Sequence[Network], label: str) -> Check:
 # ------------------------------------------------------------------ figures on prefixes
 
 
-def judge_prefix_patterns(rows: Rows[Row]) -> Verdict:
+def judge_prefix_patterns(rows: Rows[Any]) -> Verdict:
     """Figure 2.14: on prefixes, two layers are not stack-like either, and patterns differ."""
     checks: list[Check] = []
     needs = []
@@ -160,7 +160,7 @@ def judge_prefix_patterns(rows: Rows[Row]) -> Verdict:
     return decide(*checks, needs=needs)
 
 
-def judge_prefix_minimal(rows: Rows[Row]) -> Verdict:
+def judge_prefix_minimal(rows: Rows[Any]) -> Verdict:
     """Figure 2.16: on prefixes, a minimal first layer does not make stacks either."""
     found = longest(good(rows, first="joint", data="prefixes", learning_rate=1e-2))
     checks: list[Check] = []
@@ -176,7 +176,7 @@ def judge_prefix_minimal(rows: Rows[Row]) -> Verdict:
     return decide(*checks, needs=[at_least("networks at 97 % or more", len(found), ENOUGH)])
 
 
-def judge_longer(rows: Rows[Row]) -> Verdict:
+def judge_longer(rows: Rows[Any]) -> Verdict:
     """Figure 2.15: networks trained on prefixes are farther apart on longer sequences."""
     checks: list[Check] = []
     needs = []
@@ -221,7 +221,7 @@ def longest(networks: Sequence[Network]) -> list[Network]:
 # ------------------------------------------------------------------ variation
 
 
-def judge_variation(rows: Rows[Row]) -> Verdict:
+def judge_variation(rows: Rows[Any]) -> Verdict:
     """The six numbers by one rule for how long to train; random patterns, a formula, are shown too.
 
     The rule is at the head of this file. All networks of a length count, accurate or not, since the
@@ -280,7 +280,7 @@ def first_accurate(
     return next(accurate, [])
 
 
-def durations(rows: Rows[Row], data: Data) -> dict[int, list[Network | Duration]]:
+def durations(rows: Rows[Any], data: Data) -> dict[int, list[Network | Duration]]:
     """The networks without positions by their number of steps, those of the settings among them;
     accurate or not, since few steps are the question."""
     found: dict[int, list[Network | Duration]] = {}
@@ -298,7 +298,7 @@ def durations(rows: Rows[Row], data: Data) -> dict[int, list[Network | Duration]
 # ------------------------------------------------------------------ Table 2.6
 
 
-def judge_table(rows: Rows[Row]) -> Verdict:
+def judge_table(rows: Rows[Any]) -> Verdict:
     """Layer 1 varies less than random patterns; the numbers of the layers above."""
     checks: list[Check] = []
     measured: dict[str, list[float]] = {}
@@ -331,7 +331,7 @@ def judge_table(rows: Rows[Row]) -> Verdict:
     )
 
 
-def _other_architecture(rows: Rows[Row]) -> list[Check]:
+def _other_architecture(rows: Rows[Any]) -> list[Check]:
     """The last layer of networks without the added residual, on the same sentences."""
     every = [
         row
