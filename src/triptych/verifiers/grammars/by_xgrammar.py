@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def compiled(grammar: "Grammar", vocabulary: Vocabulary) -> Compiled:
     """The grammar as xgrammar reads it; what it does not read is an error."""
     try:
-        import xgrammar
+        import xgrammar  # pyright: ignore[reportMissingImports]
     except ImportError:
         raise not_installed("xgrammar") from None
     compiler = _compiler(vocabulary)
@@ -45,7 +45,7 @@ def compiled(grammar: "Grammar", vocabulary: Vocabulary) -> Compiled:
 @functools.lru_cache(maxsize=8)
 def _compiler(vocabulary: Vocabulary) -> Any:
     """The vocabulary, and behind it a stop token of xgrammar's own."""
-    import xgrammar
+    import xgrammar  # pyright: ignore[reportMissingImports]
 
     info = xgrammar.TokenizerInfo(
         [*vocabulary.tokens, b""], xgrammar.VocabType.RAW, stop_token_ids=[len(vocabulary)]
