@@ -2,7 +2,7 @@
 
     import triptych
 
-    hmm = triptych.HMM.random(states=4, vocab=5, length=12, seed=0)
+    hmm = triptych.HMM.random(states=4, vocab_size=5, length=12, seed=0)
     tokens = hmm.sample(100, rng=0)
     hmm.log_prob(tokens)
 

@@ -32,7 +32,7 @@ FORMS = {
     "int32": lambda x: x.int(),
     "uint8": lambda x: x.byte(),
 }
-QUESTIONS = ("log_prob", "next_token_log_probs", "masked_log_probs", "posterior", "completable")
+QUESTIONS = ("log_prob", "next_token_log_probs", "masked_log_probs", "log_posterior", "completable")
 
 
 def asked(structure, form):
@@ -47,7 +47,7 @@ def asked(structure, form):
         "completable": (form(tokens[:, :-1]),),
         "log_value": (form(tokens[:, :-1]),),
         "masked_log_probs": (form(tokens), hidden.tolist()),
-        "posterior": (form(tokens), hidden.numpy()),
+        "log_posterior": (form(tokens), hidden.numpy()),
         "embed": (form(tokens),),
         "text": (form(tokens),),
     }

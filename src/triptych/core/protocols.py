@@ -132,7 +132,7 @@ class SoftMasked(Protocol):
 class Latent(Protocol):
     """A model with one hidden variable per position: log p(z_t = · | shown)."""
 
-    def posterior(
+    def log_posterior(
         self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length states"]: ...
 
