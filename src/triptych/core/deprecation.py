@@ -39,6 +39,7 @@ def renamed(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
+        """The function, under both names of its parameters."""
         RENAMED[f"{function.__module__}.{function.__qualname__}"] = names
         called = function.__qualname__.rpartition("<locals>.")[2].removesuffix(".__init__")
 
@@ -70,6 +71,7 @@ def renamed_fields(**names: str) -> Callable[[ClassT], ClassT]:
     """A decorator above `@dataclass` that knows fields by their old names too."""
 
     def decorate(cls: ClassT) -> ClassT:
+        """The class, with its fields under both names."""
         cls.__init__ = renamed(**names)(cls.__init__)
         for old, new in names.items():
             attribute = Renamed(new)

@@ -1,6 +1,6 @@
 """What a structure, a model, a verifier and a source of randomness must be able to do.
 
-Exact structures and trained networks satisfy the *same* protocols: a structure is a perfect
+Exact structures and trained networks satisfy the same protocols: a structure is a perfect
 model, a network is an imperfect structure. Every algorithm runs on the truth first.
 
 Notation

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from triptych.core.deprecation import renamed
-from triptych.core.foreign_models import as_place, refuse_own_code
+from triptych.core.foreign_models import as_place, on_disk_alone, refuse_own_code
 from triptych.core.validation import Count, UserError, as_count, as_list, shown
 
 BATCH = 32
@@ -177,7 +177,7 @@ def loaded(
     import transformers
 
     options: dict[str, Any] = {
-        "local_files_only": local_files_only,
+        "local_files_only": on_disk_alone(place, local_files_only),
         "trust_remote_code": trust_remote_code,
     }
     try:

@@ -2,7 +2,7 @@
 
     p(x) = Σ_z π(z_1) W(z_1, x_1) Π_t A(z_{t-1}, z_t) W(z_t, x_t)
 
-The *embedding model* G of [wei, B] is message passing over arbitrary nonnegative vectors in
+The embedding model G of [wei, B] is message passing over arbitrary nonnegative vectors in
 place of emission rows, so that a soft prompt is a fake token.
 
 Notation
