@@ -24,7 +24,7 @@ def anything(text):
 
 
 def refused(sentence, **arguments):
-    given = {"model": LM, "prompts": ["a"], "verifier": anything, "max_new_tokens": 3}
+    given = {"lm": LM, "prompts": ["a"], "verifier": anything, "max_new_tokens": 3}
     given["algorithm"] = "backtracking"
     with pytest.raises(UserError, match=sentence) as caught:
         guide(**given | arguments)

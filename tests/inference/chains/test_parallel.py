@@ -260,7 +260,7 @@ def test_schedules():
 def test_errors_are_sentences(change, sentence):
     tokens, hidden = parallel.blank(1, 3)
     given = {
-        "oracle": Table.random(2, 3, seed=0),
+        "lm": Table.random(2, 3, seed=0),
         "tokens": tokens,
         "hidden": hidden,
         "rng": TorchRng(0),
