@@ -143,9 +143,7 @@ def test_what_stands_in_place_of_the_model():
 def test_prompts():
     assert len(guide(LM, [""], anything, max_new_tokens=3).texts) == 1
     without_bos = PretrainedCausalLM(LM.model, tiny_tokenizer(), bos=False)
-    refused(
-        r"prompts\[1\] is empty, and this model has no BOS", lm=without_bos, prompts=["a", ""]
-    )
+    refused(r"prompts\[1\] is empty, and this model has no BOS", lm=without_bos, prompts=["a", ""])
     refused("prompts is empty", prompts=[])
     refused("prompts is None", prompts=None)
     refused(r"prompts\[0\] is \[1, 2\]; it must be a string", prompts=[[1, 2]])
