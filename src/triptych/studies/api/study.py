@@ -79,7 +79,7 @@ class Unit:
 SettingsT = TypeVar("SettingsT", bound=Settings)
 UnitT = TypeVar("UnitT", bound=Unit)
 RowT = TypeVar("RowT")
-Kind = TypeVar("Kind")
+KindT = TypeVar("KindT")
 
 
 class Rows(Sequence[RowT], Generic[RowT]):
@@ -103,7 +103,7 @@ class Rows(Sequence[RowT], Generic[RowT]):
                 own[name] = own.get(name, 0) + 1
         return counts
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def of(self, kind: type[KindT]) -> list[KindT]:
         self.asked.add(kind)
         return [row for row in self._rows if isinstance(row, kind)]
 
