@@ -17,6 +17,7 @@ from triptych.core.protocols import Question
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table
+from triptych.fitting.search import Search
 from triptych.inference.chains.refinement import MaskedRefiner
 from triptych.inference.chains.spins import SpinGibbs
 from triptych.inference.guided.algorithm import Option
@@ -70,6 +71,7 @@ CORRECT = torch.tensor([True, False, True, False])
 RECIPE = Recipe(steps=2, batch=4)
 PROBE = Probe(f64([0.0, 0.0]), f64([1.0, 1.0]), (f64([[0.0, 1.0], [1.0, 0.0]]),), (f64([0, 0]),))
 POSITIONS = Probe(f64([0.0] * 9), f64([1.0] * 9), (f64([[0.0] * 9] * 2),), (f64([0, 0]),))
+FITTED = Search(restarts=1, tolerance=1e3, standard_errors=False)
 RULES = {"S": {("S", "S"): 0.3, "a": 0.7}}
 
 
@@ -750,6 +752,8 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "repetitions": 1,
         "recipe": RECIPE,
     },
+    "structures.hmm.HMM.fit": lambda: {"tokens": ROWS, "states": 1, "search": FITTED},
+    "structures.markov.Markov.fit": lambda: {"tokens": ROWS, "search": FITTED},
     "verifiers.text.TextRule": lambda: {"function": lambda text: text != "b", "decode": letters},
     "verifiers.text.TextRule.finished_values": lambda: {"texts": ["a", "b"]},
     "verifiers.brackets.BracketPrefix": lambda: {"pairs": "()"},
