@@ -53,6 +53,17 @@ IN_FILES = [
 ]
 IN_LOCKS = ["is_alive", "lock"]
 IN_RAGGED = ["Ragged.some", "as_lengths", "as_ragged", "as_weights", "inside", "seen_vocab"]
+SPIN_DATA = [
+    "",
+    ".chosen",
+    ".covariance",
+    ".exact",
+    ".masked",
+    ".model",
+    ".sandwich",
+    ".some",
+    ".theta",
+]
 IN_SCALARS = [
     "as_count",
     "as_device",
@@ -342,6 +353,18 @@ NOT_COVERED: dict[str, list[str]] = {
             for name in (kind, f"{kind}.expected", f"{kind}.some")
         ),
         "structures.chain_data.weighted",
+        *(f"structures.spin_data.SpinData{name}" for name in SPIN_DATA),
+        "structures.spin_fit.fit_spins",
+        "structures.string_data.StringData",
+        "structures.string_data.StringData.expected",
+        "structures.string_data.StringData.some",
+        "structures.string_data.random_rules",
+        "structures.string_data.read_strings",
+        "structures.string_data.rule_names",
+        "structures.string_data.split_rules",
+        "structures.cfg.CFG.rule_counts",
+        "structures.urn_fit.fit_urn",
+        "structures.urn_fit.log_urn",
     ],
     "reads a network's states, which no decoder without a network has": [
         "verifiers.probe.Probe.log_values",

@@ -82,7 +82,9 @@ def fit_rows(
         held_out=None if apart is None else score(apart, best.parameters),
         notes=(*notes, *filter(None, [found.sentence])),
     )
-    warn_unless_converged(result, search.max_steps)
+    warn_unless_converged(
+        result, f"give it more than max_steps={search.max_steps}, or more tolerance"
+    )
     return result
 
 

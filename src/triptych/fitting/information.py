@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from triptych.fitting.result import ZERO
 from triptych.fitting.rows import Expected, Groups, Parameters, RowModel
 
 MAX_PARAMETERS = 400
@@ -53,19 +54,21 @@ class _Piece(NamedTuple):
 
 def errors(model: RowModel, parameters: Parameters, groups: Groups, *, wanted: bool) -> Errors:
     """Standard errors at a maximum, or a sentence that says why there are none."""
-    expected = model.expected(parameters)
     found = {part: torch.full_like(p, torch.nan) for part, p in parameters.items()}
-    why, pieces = _pieces(parameters, expected, groups)
+    if not wanted:
+        none = {
+            part: [[ZERO if x == 0 else "not computed" for x in row] for row in p.tolist()]
+            for part, p in parameters.items()
+        }
+        return Errors(found, none, None, "standard errors were not asked for")
+    why, pieces = _pieces(parameters, model.expected(parameters), groups)
     d = sum(piece.jacobian.shape[1] for piece in pieces)
-    if not wanted or d > MAX_PARAMETERS:
+    if d > MAX_PARAMETERS:
         sentence = (
             f"standard errors were not computed: {d} parameters are free, and "
             f"{MAX_PARAMETERS} are the most"
-            if wanted
-            else "standard errors were not asked for"
         )
-        reason = "not computed"
-        return Errors(found, _filled(why, reason), None, sentence)
+        return Errors(found, _filled(why, "not computed"), None, sentence)
     if d == 0:
         return Errors(found, why, None, "")
     information = _information(model, parameters, groups, pieces, d)
@@ -118,7 +121,7 @@ def _pieces(
             if not reason and float(often.sum()) < BOUNDARY:
                 reason = "not identified"  # nothing in the data chose from this row
             texts[g] = [
-                "zero" if z else reason or ("at 0" if b else "" if alone > 1 else "at 1")
+                ZERO if z else reason or ("at 0" if b else "" if alone > 1 else "at 1")
                 for z, b, alone in zip(
                     zero.tolist(), low.tolist(), [int(chosen.sum())] * len(zero), strict=True
                 )

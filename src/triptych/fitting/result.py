@@ -10,6 +10,7 @@ from triptych.core.display import card, counted, facts_table, records_table
 from triptych.core.validation import UserError
 
 S = TypeVar("S")
+ZERO = "zero"  # why a parameter that a constraint keeps at 0 has no standard error
 _SHOWN = 60  # rows of the table on a page or a terminal
 
 
@@ -133,12 +134,12 @@ class Fit(Generic[S]):
             )
         if self.least_share is not None:
             facts["least information"] = (
-                f"{100 * self.least_share:.3g} % of what known hidden states would give"
+                f"{100 * self.least_share:.3g} % of what complete data would give"
             )
         return facts
 
     def table(self) -> list[tuple[str, str, str]]:
-        """Name, value, standard error or the reason why there is none."""
+        """Name, value, standard error or why there is none; without what is 0 by constraint."""
         return [
             (
                 p.name,
@@ -146,6 +147,7 @@ class Fit(Generic[S]):
                 p.why if p.standard_error is None else f"± {p.standard_error:.2g}",
             )
             for p in self.parameters
+            if p.why != ZERO
         ]
 
     def __repr__(self) -> str:
@@ -197,12 +199,12 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def warn_unless_converged(found: Fit[Any], max_steps: int) -> None:
-    """Say aloud that the kept start did not converge."""
+def warn_unless_converged(found: Fit[Any], advice: str) -> None:
+    """Say aloud that the kept start did not converge, and what can be done."""
     if not found.converged:
         warnings.warn(
             f"the search did not converge in {counted(found.steps, 'step')} (last gain "
-            f"{found.gain:.2g} nats): give it more than max_steps={max_steps}, or more tolerance",
+            f"{found.gain:.2g} nats): {advice}",
             NotConverged,
             stacklevel=4,
         )

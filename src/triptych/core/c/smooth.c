@@ -325,26 +325,26 @@ void count_rows(long rows, long length, long states, long symbols, const double 
         for (long t = length - 1; t >= 0; t--) {
             const double *here = joint + t * block * padded;
             int rescaled = t < length - 1 && (t + 1) % every == 0;
+            int even = full == count; /* every row counts once at this position */
             for (long r = 0; r < full; r++) {
                 long real = r < count ? r : count - 1, x = symbol[real * length + t];
                 const double *e = evidence + x * padded, *row = here + r * padded;
-                double *to = counts + x * padded, inverse = rescaled ? 1.0 / scales[t * block + r] : 1.0;
+                double *to = counts + x * padded;
+                double inverse = rescaled ? 1.0 / scales[t * block + r] : 1.0;
                 double weight = r < count && !at_risk[first + r] ? weights[first + r] : 0.0;
+                even &= weight == 1.0 && x != past;
                 for (long j = 0; j < padded; j += LANES) {
                     vec value = load(row + j), after = load(message + r * padded + j);
                     after = (vec)((bits)after & (bits)(value > 0.0)); /* excluded: may be infinite */
-                    if (weight != 0.0) {
-                        vec posterior = value * after * weight;
-                        store(to + j, load(to + j) + posterior);
-                        for (long i = 0; t == 0 && i < LANES && j + i < states; i++)
-                            first_counts[j + i] += posterior[i];
-                    }
+                    store(to + j, load(to + j) + value * after * weight);
                     store(ahead + r * padded + j, load(e + j) * after * inverse);
                 }
+                for (long i = 0; t == 0 && i < states; i++)
+                    first_counts[i] += row[i] > 0.0 ? row[i] * message[r * padded + i] * weight : 0.0;
             }
             if (t == 0) continue;
             multiply(full, states, ahead, padded, backward, message, padded);
-            for (long r = 0; r < full; r++) { /* from here on the rows are weighted */
+            for (long r = 0; r < full && !even; r++) { /* from here on the rows are weighted */
                 int counted = r < count && !at_risk[first + r] && symbol[r * length + t] != past;
                 double weight = counted ? weights[first + r] : 0.0;
                 for (long j = 0; j < padded; j += LANES) {
