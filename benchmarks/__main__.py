@@ -15,7 +15,7 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import guided, hmm, lab, network, sampling, text, translation
+from benchmarks import fitting, guided, hmm, lab, network, sampling, text, translation
 from benchmarks.table import markdown, readable
 from triptych.core.files import write_json, write_text
 from triptych.lab.running.environment import environment
@@ -27,6 +27,7 @@ MARKED = re.compile(r"(<!-- benchmarks -->\n).*?(<!-- /benchmarks -->)", re.DOTA
 
 PARTS = {
     "hmm": hmm.run,
+    "fitting": fitting.run,
     "network": lambda: network.run("cpu"),
     "guided": lambda: guided.run("cpu"),
     "text": text.run,

@@ -16,7 +16,8 @@ from triptych.core.plugins import Plugin
 from triptych.core.protocols import Question
 from triptych.core.randomness import TorchRng
 from triptych.core.streams import RowStreams
-from triptych.core.table import Table
+from triptych.core.table import Table, all_sequences
+from triptych.fitting.search import Search
 from triptych.inference.chains.refinement import MaskedRefiner
 from triptych.inference.chains.spins import SpinGibbs
 from triptych.inference.guided.algorithm import Option
@@ -70,6 +71,7 @@ CORRECT = torch.tensor([True, False, True, False])
 RECIPE = Recipe(steps=2, batch=4)
 PROBE = Probe(f64([0.0, 0.0]), f64([1.0, 1.0]), (f64([[0.0, 1.0], [1.0, 0.0]]),), (f64([0, 0]),))
 POSITIONS = Probe(f64([0.0] * 9), f64([1.0] * 9), (f64([[0.0] * 9] * 2),), (f64([0, 0]),))
+FITTED = Search(restarts=1, tolerance=1e3, standard_errors=False)
 RULES = {"S": {("S", "S"): 0.3, "a": 0.7}}
 
 
@@ -750,6 +752,33 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "repetitions": 1,
         "recipe": RECIPE,
     },
+    "structures.hmm.HMM.fit": lambda: {"tokens": ROWS, "states": 1, "search": FITTED},
+    "structures.memory_hmm.MemoryHMM.fit": lambda: {
+        "tokens": ROWS,
+        "values": 1,
+        "cells": 1,
+        "syntax": 1,
+        "search": FITTED,
+    },
+    "structures.cfg.CFG.fit": lambda: {
+        "tokens": ROWS,
+        "symbols": 1,
+        "words": 2,
+        "search": FITTED,
+    },
+    "structures.topics.LDA.fit": lambda: {
+        "tokens": [[0, 0, 0], [1, 1, 0], [1, 1, 1]],
+        "topics": 2,
+        "words": 1,
+        "search": FITTED,
+        "prior": (2.0, 1.0),
+    },
+    "structures.ising.Ising.fit": lambda: {
+        "tokens": all_sequences(2, 3),
+        "prior": 1.0,
+        "search": FITTED,
+    },
+    "structures.markov.Markov.fit": lambda: {"tokens": ROWS, "search": FITTED},
     "verifiers.text.TextRule": lambda: {"function": lambda text: text != "b", "decode": letters},
     "verifiers.text.TextRule.finished_values": lambda: {"texts": ["a", "b"]},
     "verifiers.brackets.BracketPrefix": lambda: {"pairs": "()"},

@@ -165,6 +165,9 @@ def _declared(built: ctypes.CDLL) -> ctypes.CDLL:
     built.smooth_work.argtypes, built.smooth_work.restype = sizes, whole
     built.smooth_rows.argtypes = [*sizes, *[address] * 6, *steps, *[address] * 4]
     built.smooth_rows.restype = None
+    built.count_work.argtypes, built.count_work.restype = [whole] * 4, whole
+    built.count_rows.argtypes = [*[whole] * 4, *[address] * 6, *steps, *[address] * 6]
+    built.count_rows.restype = None
     built.draw_alias.argtypes, built.draw_alias.restype = [whole] * 3 + [address] * 5, whole
     built.attend_work.argtypes, built.attend_work.restype = [whole] * 2, whole
     built.attend_rows.argtypes = [whole] * 5 + [real] + [address] * 7

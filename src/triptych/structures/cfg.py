@@ -17,7 +17,7 @@ A, B, C   symbols, the first is the start     a   words     end token = words
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -32,6 +32,7 @@ from triptych.core.validation import (
     ROW_SUM_TOLERANCE,
     Count,
     Hidden,
+    Number,
     Numbers,
     Prefix,
     Tokens,
@@ -52,6 +53,11 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.fitting.fit import as_start, fit_rows
+from triptych.fitting.result import Fit
+from triptych.fitting.rows import Constraints, Parameters, Prior
+from triptych.fitting.search import Search
+from triptych.structures.string_data import random_rules, read_strings, rule_names, split_rules
 from triptych.structures.strings import likely_strings
 
 Rules = Mapping[str, Mapping[str | tuple[str, str], float]]
@@ -169,6 +175,73 @@ class CFG:
         place = as_device(device)
         size = as_size("length", length)
         return cls(binary.to(place), terminal.to(place), size, tuple(words))
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: Tokens,
+        start: "CFG | None" = None,
+        *,
+        symbols: Count | None = None,
+        words: Count | None = None,
+        length: Count | None = None,
+        hidden: Hidden | None = None,
+        lengths: Numbers | None = None,
+        weights: Numbers | None = None,
+        constraints: Constraints | None = None,
+        prior: Prior | None = None,
+        held_out: Number = 0.0,
+        search: Search | None = None,
+    ) -> "Fit[CFG]":
+        """The grammar that makes what is shown likeliest, by inside and outside probabilities.
+
+        A row is a whole string of `lengths` words, or ends at the first end token. Rules that
+        `start` gives probability 0 stay out; without one, every rule on `symbols` symbols and
+        `words` words may be used. The law is that of strings of at most `length` words, so what
+        longer strings would have used is subtracted: rules → counts less those of the normaliser.
+        The one part is rules: for each symbol its pairs, then its words.
+
+        Worked value: S → S S or a, at most 2 words, five rows a and one aa: p(aa) = 1/6, where the
+        binary rule has p (1 - p) = 1/5.
+        """
+        given = as_start(start, cls)
+        if given is None and (symbols is None or words is None):
+            missing = "symbols" if symbols is None else "words"
+            raise UserError(f"{missing} is not given, and no start", parameter=missing)
+        of_start = (0, 0) if given is None else (given.symbols, given.words)
+        sizes = (
+            as_size("symbols", of_start[0] if symbols is None else symbols),
+            as_size("words", of_start[1] if words is None else words),
+        )
+        if given is not None and sizes != of_start:
+            raise UserError(
+                f"{sizes[0]} symbols and {sizes[1]} words; start has {given.symbols} and "
+                f"{given.words}",
+                parameter="symbols",
+            )
+        check_room("the rules", sizes[0], sizes[0] ** 2 + sizes[1])
+        names = () if given is None else given.word_names
+        strings = read_strings(tokens, sizes[1], length, hidden, lengths, weights)
+
+        def built(p: Parameters) -> CFG:
+            return cls(*split_rules(p["rules"]), strings.length, names)
+
+        found = fit_rows(
+            replace(strings, grammar=built),
+            lambda seed: random_rules(*sizes, seed=seed),
+            built,
+            given=None
+            if given is None
+            else {"rules": torch.cat([given.binary.flatten(1), given.terminal], 1).to("cpu")},
+            constraints=constraints,
+            prior=prior,
+            held_out=held_out,
+            search=search,
+        )
+        words_of = names or tuple(str(word) for word in range(sizes[1]))
+        rules = rule_names(sizes[0], words_of)
+        renamed = [replace(p, name=name) for p, name in zip(found.parameters, rules, strict=True)]
+        return replace(found, parameters=tuple(renamed))
 
     @property
     def symbols(self) -> int:
@@ -305,17 +378,20 @@ class CFG:
         chart = [(log_evidence[:, :, None, :] + self.terminal.log()).logsumexp(-1)]
         for n in range(2, length + 1):
             starts = length - n + 1
-            splits = [
-                chart[k - 1][:, :starts, :, None] + chart[n - k - 1][:, k : k + starts, None, :]
-                for k in range(1, n)
-            ]
-            pairs = torch.stack(splits).logsumexp(0)
-            joint = pairs[:, :, None] + log_binary
+            joint = self._pairs(chart, n, starts)[:, :, None] + log_binary
             chart.append(joint.flatten(-2).logsumexp(-1))
         return chart
 
-    def _log_outside(self, read: "_Read") -> Float[Tensor, "batch length symbols"]:
-        """log p(the evidence elsewhere, and A derives the word at i alone), for every i and A.
+    def _pairs(self, chart: list[Tensor], n: int, starts: int) -> Tensor:
+        """log Σ_k I[i, k, B] I[i + k, n - k, C], for every start i of n words and every B and C."""
+        splits = [
+            chart[k - 1][:, :starts, :, None] + chart[n - k - 1][:, k : k + starts, None, :]
+            for k in range(1, n)
+        ]
+        return torch.stack(splits).logsumexp(0)
+
+    def _log_outside(self, read: "_Read") -> list[Tensor]:
+        """outside[n - 1][b, i, A] = log p(the evidence elsewhere, and A at n words from i on).
 
         From long spans to short ones: a parent of n words hands each of its two parts what stands
         outside the parent, times what the other part derives.
@@ -336,7 +412,36 @@ class CFG:
                 first, second = outside[k - 1][:, :starts], outside[n - k - 1][:, k : k + starts]
                 torch.logaddexp(first, to_left[k - 1], out=first)
                 torch.logaddexp(second, to_right[k - 1], out=second)
-        return outside[0]
+        return outside
+
+    @torch.no_grad()
+    def rule_counts(
+        self,
+        tokens: Int[Tensor, "batch length"],
+        shown: Bool[Tensor, "batch length"],
+        weights: Float[Tensor, " batch"],
+    ) -> tuple[Float[Tensor, " batch"], Float[Tensor, "symbols rules"]]:
+        """log p(what is shown) under the grammar as it stands, and how often each rule is used.
+
+        A span that A covers uses A → B C with O[A] p(A → B C) Σ_k I[B] I[C] / p(shown).
+        """
+        read = self._read(tokens, shown)
+        total = read.log_lengths.logsumexp(-1)
+        outside = self._log_outside(read)
+        weight = weights * (total > -torch.inf)
+        scale = torch.where(total > -torch.inf, total, 0.0)
+        log_binary, log_terminal = self.binary.log(), self.terminal.log()
+        words = outside[0][..., None] + log_terminal + read.log_evidence[:, :, None]
+        terminal = torch.einsum("b,biaw->aw", weight, (words - scale[:, None, None, None]).exp())
+        binary = torch.zeros_like(self.binary)
+        for n in range(2, self.length + 1):
+            starts = self.length - n + 1
+            pairs = self._pairs(read.chart, n, starts)
+            used = outside[n - 1][..., None, None] + pairs[:, :, None] + log_binary
+            binary += torch.einsum(
+                "b,biacd->acd", weight, (used - scale[:, None, None, None, None]).exp()
+            )
+        return total, torch.cat([binary.flatten(1), terminal], 1)
 
     @torch.no_grad()
     def _marginals(
@@ -349,7 +454,7 @@ class CFG:
         read = self._read(tokens, shown)
         total = read.log_lengths.logsumexp(-1)
         raise_if_impossible(total, what)
-        parents = self._log_outside(read)[..., None] + self.terminal.log()
+        parents = self._log_outside(read)[0][..., None] + self.terminal.log()
         words = parents.logsumexp(2) + read.log_evidence
         # The end stands at position i where the string has at most i words.
         ends = torch.full_like(words[..., :1], -torch.inf)

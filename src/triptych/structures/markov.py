@@ -8,7 +8,7 @@ Notation
 A   transition   [vocab, vocab], A[x, y] = p(x_t = y | x_{t-1} = x)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -16,16 +16,25 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.display import card, counted, facts_table, heat_map
+from triptych.core.ragged import as_weights
 from triptych.core.randomness import RngLike
 from triptych.core.validation import (
     Count,
     Hidden,
+    Number,
+    Numbers,
     Prefix,
     Tokens,
     as_distributions,
+    check_room,
     moved_to,
     set_fields,
 )
+from triptych.fitting.fit import as_data, as_start, fit_rows
+from triptych.fitting.result import Fit
+from triptych.fitting.rows import Constraints, Parameters, Prior
+from triptych.fitting.search import Search, as_search
+from triptych.structures.hidden_markov.chain_data import ShownData
 from triptych.structures.hidden_markov.hmm import HMM
 
 
@@ -68,6 +77,49 @@ class Markov:
 
     def to(self, device: torch.device | str) -> "Markov":
         return moved_to(self, device)
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: Tokens,
+        *,
+        hidden: Hidden | None = None,
+        lengths: Numbers | None = None,
+        weights: Numbers | None = None,
+        vocab_size: Count | None = None,
+        start: "Markov | None" = None,
+        constraints: Constraints | None = None,
+        prior: Prior | None = None,
+        held_out: Number = 0.0,
+        search: Search | None = None,
+    ) -> "Fit[Markov]":
+        """The chain that makes what is shown likeliest; one step where nothing is hidden.
+
+        As `HMM.fit`; the parts are initial and transition.
+
+        Worked value: rows 0, 1, 1 and 0, 0: p(0 | 0) = ½ and p(1 | 1) = 1.
+        """
+        given = as_start(start, cls)
+        rows, symbols = as_data(tokens, vocab_size, given, hidden, lengths)
+        check_room("the transition matrix", symbols, symbols)
+        longest = int(rows.lengths.max())
+
+        def rows_of(chain: Markov | HMM) -> Parameters:
+            return {"initial": chain.initial[None], "transition": chain.transition}
+
+        search = as_search(search)
+        if not (rows.hidden & rows.inside).any():  # concave: every start ends alike
+            search = replace(search, restarts=1)
+        return fit_rows(
+            ShownData(rows, as_weights(weights, len(rows.tokens)), symbols),
+            lambda seed: rows_of(HMM.random(symbols, 1, longest, seed=seed)),
+            lambda p: cls(p["initial"][0], p["transition"], longest),
+            given=None if given is None else rows_of(given.to("cpu")),
+            constraints=constraints,
+            prior=prior,
+            held_out=held_out,
+            search=search,
+        )
 
     def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
         return self._hmm.log_prob(tokens)

@@ -50,6 +50,10 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.fitting.result import Fit
+from triptych.fitting.search import Search
+from triptych.structures.string_data import read_strings
+from triptych.structures.urn_fit import fit_urn
 
 MAX_SETS = 200_000
 
@@ -327,6 +331,44 @@ class LDA:
     def to(self, device: torch.device | str) -> "LDA":
         return LDA(
             self.topics, self.words, self.concentration, self.min_length, self.length, device
+        )
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: Tokens,
+        topics: Count,
+        words: Count,
+        *,
+        hidden: Hidden | None = None,
+        lengths: Numbers | None = None,
+        weights: Numbers | None = None,
+        prior: tuple[Number, Number] | None = None,
+        held_out: Number = 0.0,
+        search: Search | None = None,
+    ) -> "Fit[LDA]":
+        """The concentration and the range of lengths that make documents likeliest, exactly.
+
+        A row is a whole document of `lengths` words, or ends at the first end token. Which words
+        belong to which topic is known here (word w has topic w // words), so Pólya's urn is the
+        likelihood, hidden words included, and one number is looked for. `prior` is the shape and
+        rate of a Gamma law of the concentration.
+
+        Worked value: two topics of one word, rows 0 0 and 0 1, each twice and once: p(0 0)² p(0 1)
+        is (α + 1)² α / (8 (2α + 1)³), largest at α = 1.
+        """
+        shape = cls(as_size("topics", topics), as_size("words", words), 1.0, 1, 1)
+        strings = read_strings(tokens, shape.end_token, None, hidden, lengths, weights)
+        return fit_urn(
+            strings,
+            lambda concentration, least: cls(
+                shape.topics, shape.words, concentration, least, strings.length
+            ),
+            shape.topics,
+            shape.words,
+            prior=prior,
+            held_out=held_out,
+            search=search,
         )
 
     def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:

@@ -272,7 +272,7 @@ def test_a_block_is_the_same_as_the_whole(monkeypatch):
     tokens = hmm.sample(50, TorchRng(0))
     hidden = tokens == 0
     whole = hmm.log_posterior(tokens, hidden)
-    monkeypatch.setattr(fast_messages, "_BLOCK_BYTES", 8 * 9 * 4 * 7)  # seven rows at a time
+    monkeypatch.setattr(fast_messages, "BLOCK_BYTES", 8 * 9 * 4 * 7)  # seven rows at a time
     torch.testing.assert_close(hmm.log_posterior(tokens, hidden), whole)
 
 

@@ -7,6 +7,7 @@ demand, so that no supported entry can underflow unseen; rows that come near are
 
 import math
 import threading
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -31,11 +32,11 @@ class Smoothed(NamedTuple):
     log_probs: Float[Tensor, "batch length outcomes"]
 
 
-_BLOCK_BYTES = 12 * 2**20  # one message buffer: small enough to stay near a CPU's cache
-_GPU_BLOCK_BYTES = 2 * 2**30  # large enough that a GPU has work between two launches
+BLOCK_BYTES = 12 * 2**20  # one message buffer: small enough to stay near a CPU's cache
+GPU_BLOCK_BYTES = 2 * 2**30  # large enough that a GPU has work between two launches
 _STRETCH = 1e-100  # between two rescalings, no supported entry shrinks below this
 _UNDERFLOW = 1e-290
-_LOG_SPACE_ENTRIES = 2**20  # of one block of the fallback
+LOG_SPACE_ENTRIES = 2**20  # of one block of the fallback
 
 
 @torch.no_grad()
@@ -56,7 +57,7 @@ def smooth(
     outcomes = states if readout is None else readout.shape[1]
     out = _empty(initial, length, batch, outcomes)
     log_evidence = _empty(initial, batch)
-    rescale = _Rescaling.for_chain(initial, transition, table)
+    rescale = Rescaling.for_chain(initial, transition, table)
     if rescale is None:
         at_risk = torch.ones(batch, dtype=torch.bool, device=initial.device)
     elif compiled.is_used() and initial.device.type == "cpu":
@@ -65,9 +66,9 @@ def smooth(
         )
     else:
         at_risk = torch.zeros(batch, dtype=torch.bool, device=initial.device)
-        budget = _BLOCK_BYTES if initial.device.type == "cpu" else _GPU_BLOCK_BYTES
+        budget = BLOCK_BYTES if initial.device.type == "cpu" else GPU_BLOCK_BYTES
         rows = max(1, budget // (8 * length * states))
-        buffers = _Buffers.make(length, min(rows, batch), states, initial)
+        buffers = Buffers.make(length, min(rows, batch), states, initial)
         for first in range(0, batch, rows):
             block = slice(first, min(first + rows, batch))
             log_evidence[block], at_risk[block] = _smooth_block(
@@ -80,7 +81,7 @@ def smooth(
     return Smoothed(log_evidence, out.transpose(0, 1))
 
 
-class _Rescaling(NamedTuple):
+class Rescaling(NamedTuple):
     """every: steps between rescalings. floor: a rescaled positive entry below it is at risk.
 
     One step multiplies a supported entry by at least `shrink`, so an entry that stood at
@@ -93,7 +94,7 @@ class _Rescaling(NamedTuple):
     dense: bool
 
     @classmethod
-    def for_chain(cls, initial: Tensor, transition: Tensor, table: Tensor) -> "_Rescaling | None":
+    def for_chain(cls, initial: Tensor, transition: Tensor, table: Tensor) -> "Rescaling | None":
         """None when single probabilities are too extreme for any rescaling to serve."""
         shrink = _smallest_positive(transition) * min(1.0, _smallest_positive(table))
         if shrink < 1e-150 or _smallest_positive(initial) < 1e-150:
@@ -107,7 +108,7 @@ def _smallest_positive(values: Tensor) -> float:
     return values.masked_fill(values <= 0, torch.inf).min().item()
 
 
-class _Buffers(NamedTuple):
+class Buffers(NamedTuple):
     """Memory shared by all blocks of a call, and on a CPU by all calls of a thread.
 
     Touching fresh pages took as long as the arithmetic, so up to 24 MB are kept per thread.
@@ -119,13 +120,13 @@ class _Buffers(NamedTuple):
     ahead: Float[Tensor, "rows states"]
 
     @classmethod
-    def make(cls, length: int, rows: int, states: int, like: Tensor) -> "_Buffers":
+    def make(cls, length: int, rows: int, states: int, like: Tensor) -> "Buffers":
         large, small = length * rows * states, rows * states
         need = 2 * (large + small)
         flat = getattr(_KEPT, "flat", None) if like.device.type == "cpu" else None
         if flat is None or len(flat) < need:
             flat = _empty(like, need)
-            if like.device.type == "cpu" and 8 * need <= 2 * _BLOCK_BYTES + 2**21:
+            if like.device.type == "cpu" and 8 * need <= 2 * BLOCK_BYTES + 2**21:
                 _KEPT.flat = flat
         joint, evidence, message, ahead = flat[:need].split([large, large, small, small])
         return cls(
@@ -156,8 +157,8 @@ def _smooth_block(
     table: Float[Tensor, "symbols states"],
     symbols: Int[Tensor, "rows length"],
     readout: Float[Tensor, "states outcomes"] | None,
-    rescale: _Rescaling,
-    buffers: _Buffers,
+    rescale: Rescaling,
+    buffers: Buffers,
     out: Float[Tensor, "length rows outcomes"],
 ) -> tuple[Float[Tensor, " rows"], Bool[Tensor, " rows"]]:
     """Fill `out` with log-posteriors; return log-evidence and which rows are at risk."""
@@ -171,34 +172,20 @@ def _smooth_block(
     log_evidence = torch.zeros(rows, dtype=initial.dtype, device=initial.device)
     at_risk = torch.zeros(rows, dtype=torch.bool, device=initial.device)
 
-    # Forward: joint_t = before_t ∘ e_t, and message = before_{t+1} in a buffer that stays cached.
-    message.copy_(initial.expand(rows, -1))
-    scales: dict[int, Tensor] = {}
-    for t in range(length - 1):
-        torch.mul(message, evidence_at[t], out=joint_at[t])
-        if (t + 1) % rescale.every == 0:
-            scales[t] = _rescale_in_place(joint_at[t], rescale, at_risk)
-            log_evidence += scales[t][:, 0].log()
-        torch.mm(joint_at[t], transition, out=message)
-    torch.mul(message, evidence_at[-1], out=joint_at[-1])
-
-    # Backward with the scales of the forward pass, and the total divided out at its start:
-    # then joint_t ∘ after_t sums to 1 at every t without another pass over the data. What
-    # underflows here has posterior mass below 1e-280, because joint_t ≤ 1.
-    total = joint_at[-1].sum(-1, keepdim=True)
-    log_evidence += total[:, 0].log()
-    message.copy_((1.0 / total.masked_fill(total == 0, torch.inf)).expand_as(message))
+    scales = pass_forward(
+        initial, transition, evidence_at, joint_at, message, rescale, at_risk, log_evidence
+    )
     backward = transition.T.contiguous()
     for t in range(length - 1, 0, -1):  # message = after_t, ahead = e_t ∘ after_t
         if not rescale.dense:
-            _forget_excluded(message, joint_at[t])
+            forget_excluded(message, joint_at[t])
         joint_at[t].mul_(message)
         torch.mul(evidence_at[t], message, out=ahead)
         torch.mm(ahead, backward, out=message)
         if t in scales:  # joint_t was divided by it, joint_{t-1} was not
             message /= scales[t].masked_fill(scales[t] == 0, 1.0)
     if not rescale.dense:
-        _forget_excluded(message, joint_at[0])
+        forget_excluded(message, joint_at[0])
     joint_at[0].mul_(message)
 
     if readout is None:
@@ -208,7 +195,38 @@ def _smooth_block(
     return log_evidence, at_risk
 
 
-def _forget_excluded(
+def pass_forward(
+    initial: Float[Tensor, " states"],
+    transition: Float[Tensor, "states states"],
+    evidence_at: Sequence[Float[Tensor, "rows states"]],
+    joint_at: Sequence[Float[Tensor, "rows states"]],
+    message: Float[Tensor, "rows states"],
+    rescale: Rescaling,
+    at_risk: Bool[Tensor, " rows"],
+    log_evidence: Float[Tensor, " rows"],
+) -> dict[int, Float[Tensor, "rows 1"]]:
+    """joint_t = before_t ∘ e_t for every t; where it was rescaled, what was divided out.
+
+    `message` ends as 1 / total, which begins the backward pass with the scales of this one: then
+    joint_t ∘ after_t sums to 1 at every t without another pass over the data. What underflows
+    there has posterior mass below 1e-280, because joint_t ≤ 1.
+    """
+    message.copy_(initial.expand(len(message), -1))  # before_{t+1}, in a buffer that stays cached
+    scales: dict[int, Tensor] = {}
+    for t in range(len(joint_at) - 1):
+        torch.mul(message, evidence_at[t], out=joint_at[t])
+        if (t + 1) % rescale.every == 0:
+            scales[t] = rescale_in_place(joint_at[t], rescale, at_risk)
+            log_evidence += scales[t][:, 0].log()
+        torch.mm(joint_at[t], transition, out=message)
+    torch.mul(message, evidence_at[-1], out=joint_at[-1])
+    total = joint_at[-1].sum(-1, keepdim=True)
+    log_evidence += total[:, 0].log()
+    message.copy_((1.0 / total.masked_fill(total == 0, torch.inf)).expand_as(message))
+    return scales
+
+
+def forget_excluded(
     message: Float[Tensor, "rows states"], joint: Float[Tensor, "rows states"]
 ) -> None:
     """Drop from `after` the states that past and present exclude.
@@ -219,8 +237,8 @@ def _forget_excluded(
     message.masked_fill_(joint == 0, 0.0)
 
 
-def _rescale_in_place(
-    message: Float[Tensor, "rows states"], rescale: _Rescaling, at_risk: Bool[Tensor, " rows"]
+def rescale_in_place(
+    message: Float[Tensor, "rows states"], rescale: Rescaling, at_risk: Bool[Tensor, " rows"]
 ) -> Float[Tensor, "rows 1"]:
     """Scale rows to sum to 1 (rows of zeros stay); return what was divided out."""
     total = message.sum(-1, keepdim=True)
@@ -244,7 +262,7 @@ def _smooth_in_log_space(
     readout: Float[Tensor, "states outcomes"] | None,
 ) -> Smoothed:
     """The reference, a block of rows at a time."""
-    rows = max(1, _LOG_SPACE_ENTRIES // (symbols.shape[1] * len(initial)))
+    rows = max(1, LOG_SPACE_ENTRIES // (symbols.shape[1] * len(initial)))
     blocks = []
     for part in symbols.split(rows):
         log_evidence = table.log()[part]
@@ -273,7 +291,7 @@ def filter_forward(
 ) -> Filtered:
     """The forward pass alone: what a prefix says about the state that follows it."""
     batch, length = symbols.shape
-    rescale = _Rescaling.for_chain(initial, transition, table)
+    rescale = Rescaling.for_chain(initial, transition, table)
     log_evidence = torch.zeros(batch, dtype=initial.dtype, device=initial.device)
     at_risk = torch.full_like(log_evidence, rescale is None, dtype=torch.bool)
     message = initial.expand(batch, -1)
@@ -281,7 +299,7 @@ def filter_forward(
         for t in range(length):
             message = message * table[symbols[:, t]]
             if (t + 1) % rescale.every == 0 or t == length - 1:
-                log_evidence += _rescale_in_place(message, rescale, at_risk)[:, 0].log()
+                log_evidence += rescale_in_place(message, rescale, at_risk)[:, 0].log()
             message = message @ transition
     log_next = log_normalise(message.log())
     if at_risk.any():
@@ -308,14 +326,14 @@ def predict_everywhere(
     """
     batch, length = symbols.shape
     log_evidence = torch.zeros(batch, dtype=initial.dtype, device=initial.device)
-    chain = _Rescaling.for_chain(initial, transition, table)
+    chain = Rescaling.for_chain(initial, transition, table)
     at_risk = torch.full_like(log_evidence, chain is None, dtype=torch.bool)
-    every_step = _Rescaling(1, chain.floor if chain else 0.0, dense=False)
+    every_step = Rescaling(1, chain.floor if chain else 0.0, dense=False)
     message, before = initial.expand(batch, -1), []
     for t in range(length):
         before.append(message)
         filtered = message * table[symbols[:, t]]
-        log_evidence = log_evidence + _rescale_in_place(filtered, every_step, at_risk)[:, 0].log()
+        log_evidence = log_evidence + rescale_in_place(filtered, every_step, at_risk)[:, 0].log()
         message = filtered @ transition
     log_before = torch.stack(before, 1).log()
     if at_risk.any():

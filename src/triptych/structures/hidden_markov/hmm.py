@@ -27,6 +27,7 @@ from triptych.core.deprecation import Renamed, renamed
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
+from triptych.core.ragged import as_weights
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
@@ -50,7 +51,12 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.fitting.fit import as_data, as_start, fit_rows
+from triptych.fitting.result import Fit
+from triptych.fitting.rows import Constraints, Parameters, Prior
+from triptych.fitting.search import Search
 from triptych.structures.hidden_markov import fast_messages, messages, permutations
+from triptych.structures.hidden_markov.chain_data import ChainData
 from triptych.structures.hidden_markov.soft_tokens import as_soft_tokens, at_position
 
 _TOKENS_PER_CHUNK = 2**18
@@ -234,6 +240,57 @@ class HMM:
         device, length = as_device(device), as_size("length", length)
         parts = [torch.tensor(p, dtype=torch.float64) for p in (initial, transition, emission)]
         return cls(*(part.to(device) for part in parts), length=length)
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: Tokens,
+        states: Count | None = None,
+        *,
+        hidden: Hidden | None = None,
+        lengths: Numbers | None = None,
+        weights: Numbers | None = None,
+        vocab_size: Count | None = None,
+        start: "HMM | None" = None,
+        constraints: Constraints | None = None,
+        prior: Prior | None = None,
+        held_out: Number = 0.0,
+        search: Search | None = None,
+    ) -> "Fit[HMM]":
+        """The HMM that makes what is shown likeliest, by the expected counts of Baum and Welch.
+
+        Tokens may be hidden anywhere, and rows differ in length: nested lists, with None for a
+        hidden token, or a padded batch with `hidden` and `lengths`. Give `states`, or a `start`,
+        whose zeros stay. A `prior` holds concentrations of 1 or more, one number or one for each
+        part: initial, transition, emission. The fitted HMM has the length of the longest row.
+
+        Worked value: one state and rows 0, 1, 1 and 1: emission (¼, ¾), log L = log ¼ + 3 log ¾.
+        """
+        given = as_start(start, HMM)
+        rows, symbols = as_data(tokens, vocab_size, given, hidden, lengths)
+        if states is None:
+            if given is None:
+                raise UserError("states is not given: say how many", parameter="states")
+            states = given.states
+        states, symbols = _as_sizes(states, symbols)
+        if given is not None and states != given.states:
+            raise UserError(f"states is {states}, and start has {given.states}", parameter="states")
+        longest = int(rows.lengths.max())
+
+        def rows_of(hmm: HMM) -> Parameters:
+            parts = hmm.initial[None], hmm.transition, hmm.emission
+            return dict(zip(("initial", "transition", "emission"), parts, strict=True))
+
+        return fit_rows(
+            ChainData(rows, as_weights(weights, len(rows.tokens)), symbols),
+            lambda seed: rows_of(HMM.random(states, symbols, longest, seed=seed)),
+            lambda p: cls(p["initial"][0], p["transition"], p["emission"], longest),
+            given=None if given is None else rows_of(given.to("cpu")),
+            constraints=constraints,
+            prior=prior,
+            held_out=held_out,
+            search=search,
+        )
 
     def stationary(self) -> Float[Tensor, " states"]:
         """The law s with s A = s: the limit of P[z_t] for an ergodic chain."""

@@ -29,6 +29,7 @@ from torch import Tensor
 from triptych.core.deprecation import Renamed, renamed
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
+from triptych.core.ragged import as_weights
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import (
@@ -55,7 +56,12 @@ from triptych.core.validation import (
     raise_if_impossible,
     set_fields,
 )
+from triptych.fitting.fit import as_data, as_start, fit_rows
+from triptych.fitting.result import Fit
+from triptych.fitting.rows import Constraints, Parameters, Prior
+from triptych.fitting.search import Search
 from triptych.structures.hidden_markov import fast_messages, messages, permutations
+from triptych.structures.hidden_markov.chain_data import MemoryData
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.hidden_markov.soft_tokens import as_soft_tokens, at_position
 
@@ -240,6 +246,84 @@ class MemoryHMM:
         emission = permutations.softmax(draw.rand(values, 1, hidden, vocab_size) - 0.5, cold)
         parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
         return cls(*parts, length=length)
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: Tokens,
+        values: Count | None = None,
+        cells: Count | None = None,
+        syntax: Count | None = None,
+        *,
+        hidden: Hidden | None = None,
+        lengths: Numbers | None = None,
+        weights: Numbers | None = None,
+        vocab_size: Count | None = None,
+        start: "MemoryHMM | None" = None,
+        constraints: Constraints | None = None,
+        prior: Prior | None = None,
+        held_out: Number = 0.0,
+        search: Search | None = None,
+    ) -> "Fit[MemoryHMM]":
+        """The memory HMM that makes what is shown likeliest: every memory is a chain of its own.
+
+        As `HMM.fit`; the parts are memory (one row), initial, transition and emission, whose rows
+        are value, cell and syntax state in this order. Give the three sizes, or a `start`.
+
+        Worked value: one value, cell and syntax state, rows 0, 1, 1 and 1: emission (¼, ¾).
+        """
+        given = as_start(start, cls)
+        rows, symbols = as_data(tokens, vocab_size, given, hidden, lengths)
+        named = {"values": values, "cells": cells, "syntax": syntax}
+        for name, size in named.items():
+            if given is None and size is None:
+                raise UserError(f"{name} is not given: say how many", parameter=name)
+            if (
+                given is not None
+                and size is not None
+                and as_size(name, size) != getattr(given, name)
+            ):
+                raise UserError(
+                    f"{name} is {size}, and start has {getattr(given, name)}", parameter=name
+                )
+        longest = int(rows.lengths.max())
+
+        def random(seed: int) -> MemoryHMM:
+            if given is not None:
+                values_, cells_, syntax_ = given.values, given.cells, given.syntax
+            else:
+                assert values is not None
+                assert cells is not None
+                assert syntax is not None
+                values_, cells_, syntax_ = values, cells, syntax
+            return cls.random(values_, cells_, syntax_, symbols, longest, seed=seed)
+
+        sizes = random(0)
+
+        def rows_of(model: MemoryHMM) -> Parameters:
+            memory, emission = model.memory.reshape(1, -1), model.emission.flatten(0, 2)
+            chain = {"initial": model.initial[None], "transition": model.transition}
+            return {"memory": memory, **chain, "emission": emission}
+
+        def built(p: Parameters) -> MemoryHMM:
+            memory, emission = (
+                p["memory"].reshape(sizes.memory.shape),
+                p["emission"].reshape(sizes.emission.shape),
+            )
+            return cls(memory, p["initial"][0], p["transition"], emission, longest)
+
+        return fit_rows(
+            MemoryData(
+                rows, as_weights(weights, len(rows.tokens)), symbols, sizes.values, sizes.cells
+            ),
+            lambda seed: rows_of(random(seed)),
+            built,
+            given=None if given is None else rows_of(given.to("cpu")),
+            constraints=constraints,
+            prior=prior,
+            held_out=held_out,
+            search=search,
+        )
 
     def as_hmm(self) -> HMM:
         """The lifted HMM over (m, h) as one chain of |M|^N |H| states: small cases only."""
