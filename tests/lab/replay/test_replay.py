@@ -27,7 +27,7 @@ from triptych.lab.cli.app import app
 from triptych.lab.replay import demonstrations
 from triptych.lab.replay.demonstrations import TASKS, demonstration
 from triptych.lab.replay.page import render_trace, trace_data, write_trace
-from triptych.lab.results.drawing import THEMES
+from triptych.lab.results.series_looks import THEMES
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets
 from triptych.structures.uniform import Uniform

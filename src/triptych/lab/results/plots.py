@@ -11,15 +11,10 @@ import math
 import re
 from collections import Counter
 
-from triptych.lab.results.drawing import (
-    THEMES,
-    comparable,
-    draw_panel,
-    look,
-    one_legend,
-    outside,
-)
+from triptych.lab.results.drawing import USUAL, Size, draw_panel, look
 from triptych.lab.results.kept_drawings import Drawing, kept_or_drawn
+from triptych.lab.results.series_looks import THEMES
+from triptych.lab.results.shared_axes import comparable, one_legend, outside
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
 # name of the CSS variable -> the colour that matplotlib draws in its place
@@ -63,12 +58,16 @@ def to_svg(figure: Figure, *, prefix: str | None = None) -> str:
     return _wrapped("".join(bodies), max(left, 1.0), height, figure.title, prefix)
 
 
-def panel_svgs(figure: Figure, *, prefix: str | None = None) -> list[str]:
-    """One SVG per panel, for a page that lets them stack where it is narrow."""
+def panel_svgs(figure: Figure, *, prefix: str | None = None, size: Size = USUAL) -> list[str]:
+    """One SVG per panel, for a page that lets them stack where it is narrow.
+
+    size
+        Narrower panels have larger letters where they are shown at the same width.
+    """
     prefix = prefix or _digest(figure)
     svgs = []
     for i, panel in enumerate(one_legend(comparable(figure.panels))):
-        body, width, height = _drawn(panel, f"{prefix}-{i}")
+        body, width, height = _drawn(panel, f"{prefix}-{i}", size)
         title = f"{figure.title}: {panel.title}" if panel.title else figure.title
         svgs.append(_wrapped(body, width, height, title, f"{prefix}-{i}"))
     return svgs
@@ -123,15 +122,15 @@ def _wrapped(body: str, width: float, height: float, title: str, prefix: str) ->
     )
 
 
-def _drawn(panel: Panel | Heatmap, prefix: str) -> Drawing:
+def _drawn(panel: Panel | Heatmap, prefix: str, size: Size = USUAL) -> Drawing:
     """The SVG elements of one panel; their ids begin with the prefix."""
-    kept = kept_or_drawn(panel, lambda: _drawn_anew(panel))
+    kept = kept_or_drawn(panel, size, lambda: _drawn_anew(panel, size))
     return kept._replace(body=kept.body.replace(_PREFIX, prefix))
 
 
-def _drawn_anew(panel: Panel | Heatmap) -> Drawing:
+def _drawn_anew(panel: Panel | Heatmap, size: Size) -> Drawing:
     with look(**{"svg.fonttype": "none"}):
-        canvas = draw_panel(panel, SENTINELS)
+        canvas = draw_panel(panel, SENTINELS, size)
         out = io.StringIO()
         # no "Date": the same figure is the same bytes
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
