@@ -10,6 +10,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import matplotlib
@@ -60,7 +61,7 @@ class Size(NamedTuple):
     unit: float = 1.0
 
     def fits(self, letters: int) -> int:
-        """How many letters fit where so many fit into a panel of the usual width."""
+        """How many letters fit where `letters` fit into a panel of the usual width."""
         return max(8, round(letters * self.panel / WIDTH))
 
 
@@ -97,6 +98,25 @@ def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str], size: Size = 
     drawing = Drawing(Canvas(dpi=72), colours, size)
     drawing.canvas.patch.set_alpha(0)
     _draw(drawing, panel)
+    return drawing.canvas
+
+
+def draw_legend(panels: Sequence[Panel], colours: Mapping[str, str], size: Size) -> Canvas:
+    """One legend for all series of some panels, each named once, on a canvas of its own size."""
+    drawing = Drawing(Canvas(dpi=72), colours, size)
+    drawing.canvas.patch.set_alpha(0)
+    axes = drawing.canvas.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    named: set[tuple[str, str, bool]] = set()
+    for panel in panels:
+        for series, index in zip(panel.series, look_numbers(panel), strict=True):
+            name = (series.label, series.kind, series.line)
+            if name not in named:
+                named.add(name)
+                bare = replace(series, x=(), y=(), low=(), high=())
+                _series(drawing, axes, bare, index, (0.0, 1.0), False, 0.0)
+    _, height = _legend(drawing, axes)
+    drawing.canvas.set_size_inches(size.panel * size.unit / 72, height * size.unit / 72)
     return drawing.canvas
 
 

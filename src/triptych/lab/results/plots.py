@@ -10,8 +10,12 @@ import io
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
-from triptych.lab.results.drawing import USUAL, Size, draw_panel, look
+from matplotlib.figure import Figure as Canvas
+
+from triptych.lab.results.drawing import USUAL, WIDTH, Size, draw_legend, draw_panel, look
 from triptych.lab.results.kept_drawings import Drawing, kept_or_drawn
 from triptych.lab.results.series_looks import THEMES
 from triptych.lab.results.shared_axes import comparable, one_legend, outside
@@ -58,19 +62,38 @@ def to_svg(figure: Figure, *, prefix: str | None = None) -> str:
     return _wrapped("".join(bodies), max(left, 1.0), height, figure.title, prefix)
 
 
-def panel_svgs(figure: Figure, *, prefix: str | None = None, size: Size = USUAL) -> list[str]:
-    """One SVG per panel, for a page that lets them stack where it is narrow.
-
-    size
-        Narrower panels have larger letters where they are shown at the same width.
-    """
+def panel_svgs(figure: Figure, *, prefix: str | None = None) -> list[str]:
+    """One SVG per panel, for a page that lets them stack where it is narrow."""
     prefix = prefix or _digest(figure)
     svgs = []
     for i, panel in enumerate(one_legend(comparable(figure.panels))):
-        body, width, height = _drawn(panel, f"{prefix}-{i}", size)
+        body, width, height = _drawn(panel, f"{prefix}-{i}")
         title = f"{figure.title}: {panel.title}" if panel.title else figure.title
         svgs.append(_wrapped(body, width, height, title, f"{prefix}-{i}"))
     return svgs
+
+
+def row_svgs(figure: Figure, *, prefix: str, size: Size) -> tuple[list[str], list[str]]:
+    """Panels that stand in one row, and one legend for all: as wide as the row, and narrow.
+
+    There is no legend where there is no series.
+    """
+    shared = one_legend(comparable(figure.panels))
+    bare = [replace(each, legend=False) if isinstance(each, Panel) else each for each in shared]
+    svgs = []
+    for i, panel in enumerate(bare):
+        body, width, height = _drawn(panel, f"{prefix}-{i}", size)
+        svgs.append(_wrapped(body, width, height, panel.title or figure.title, f"{prefix}-{i}"))
+    named = [panel for panel in shared if isinstance(panel, Panel) and panel.series]
+    legends = []
+    for name, wide in (("wide", size.panel * max(1.1, len(bare))), ("narrow", WIDTH)):
+        if named:
+            row = size._replace(panel=wide)
+            drawing = _taken(lambda row=row: draw_legend(named, SENTINELS, row))
+            own = f"{prefix}-{name}"
+            body = drawing.body.replace(_PREFIX, own)
+            legends.append(_wrapped(body, drawing.width, drawing.height, "Legend", own))
+    return svgs, legends
 
 
 def share_styles(page: str) -> str:
@@ -129,8 +152,12 @@ def _drawn(panel: Panel | Heatmap, prefix: str, size: Size = USUAL) -> Drawing:
 
 
 def _drawn_anew(panel: Panel | Heatmap, size: Size) -> Drawing:
+    return _taken(lambda: draw_panel(panel, SENTINELS, size))
+
+
+def _taken(draw: Callable[[], Canvas]) -> Drawing:
     with look(**{"svg.fonttype": "none"}):
-        canvas = draw_panel(panel, SENTINELS, size)
+        canvas = draw()
         out = io.StringIO()
         # no "Date": the same figure is the same bytes
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
