@@ -65,7 +65,8 @@ STORY = [
 
 def embedded(html):
     """The data in the page, and the events rebuilt from it."""
-    return json.loads(re.search(r'id="trace-data">(.*?)</script>', html, re.S)[1])
+    (side,) = json.loads(re.search(r'id="trace-data">(.*?)</script>', html, re.S)[1])["sides"]
+    return side
 
 
 def rebuilt(data):
@@ -629,7 +630,7 @@ def opened(path, tmp_path, place):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr[-500:]
-    return Shown(re.sub(r'<section class="key".*?</section>', "", done.stdout, flags=re.S))
+    return Shown(re.sub(r'<details class="key".*?</details>', "", done.stdout, flags=re.S))
 
 
 @in_a_browser
