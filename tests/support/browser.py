@@ -19,6 +19,7 @@ KEYS = {
     "Enter": ("Enter", 13, "\r"),
     " ": ("Space", 32, " "),
     "/": ("Slash", 191, "/"),
+    "n": ("KeyN", 78, "n"),
     "Escape": ("Escape", 27, ""),
     "ArrowLeft": ("ArrowLeft", 37, ""),
     "ArrowRight": ("ArrowRight", 39, ""),

@@ -86,7 +86,7 @@ def test_three_lines_after_a_run():
     ]
     lines = terminal.closing([], page, [holds])
     assert lines[0] == "Changed: no verdict since the run before."
-    assert "triptych report --lecture wei.prop-3.4" in lines[2]
+    assert "triptych report --slides --claim wei.prop-3.4" in lines[2]
     assert "and 2 more." in terminal.closing([change] * 6, page, [])[0]
     assert "triptych new study" in terminal.closing([], page, [])[2]
 
@@ -230,9 +230,10 @@ def test_figures_are_written_as_files_that_stand_alone(small_run, tmp_path):
         ),
         (["figures", "to", "--theme", ","], "no theme is given: choose from light, dark"),
         (["figures", "to", "--study", "x"], "there is no study 'x': choose from exact_tuning"),
-        (["report", "--lecture"], "--lecture needs the ids of claims"),
-        (["report", "wei.fig-3-left"], "is an id without --lecture"),
-        (["report", "--lecture", "wei.fig"], "there is no claim 'wei.fig'; did you mean"),
+        (["figures", "to", "--width", "wide"], "--width is 'wide'; write it as 16cm"),
+        (["figures", "to", "--width", "3cm"], "letters of 11.5 points need at least 5.3 cm"),
+        (["report", "--claim", "wei.fig-3-left"], "add --slides"),
+        (["report", "--slides", "--claim", "wei.fig"], "there is no claim 'wei.fig'; did you mean"),
     ],
 )
 def test_mistakes_about_pages_are_one_sentence(
@@ -245,12 +246,16 @@ def test_mistakes_about_pages_are_one_sentence(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_lecture_of_ones_own(small_run, tmp_path):
-    path = tmp_path / "lecture.html"
-    done = run("report", "--lecture", "li.fig-4.2", "--out", small_run, "--to", str(path))
-    assert done.stdout.strip() == f"Open {path}"
-    assert 'id="shown-li.fig-4.2"' in path.read_text()
-    assert 'class="claim"' not in path.read_text()
+def test_slides_of_claims_and_of_a_study(small_run, tmp_path):
+    path = tmp_path / "talk.html"
+    claims = ["--claim", "wei.thm-3.3", "--claim", "li.fig-4.3"]
+    done = run("report", "--slides", *claims, "--out", small_run, "--to", str(path))
+    assert done.stdout.splitlines() == ["3 slides", f"Open {path}"]
+    assert re.findall(r'<section class="screen" id="([^"]*)"', path.read_text()) == [
+        *("start", "wei.thm-3.3", "li.fig-4.3")
+    ]
+    for name in ("nothing", "exact_tuning"):  # the second decides no claim
+        assert run("report", "--slides", "--study", name, "--out", small_run).exit_code == 2
 
 
 WIDTHS = (80, 120, 200)

@@ -231,9 +231,15 @@ def test_the_page_steps_with_the_keyboard(made, tmp_path):
         stops = walk(page)
         assert stops[0]["text"] == "Skip to the replay"
         assert [stop["id"] for stop in stops[1:]] == [
-            *("theme", "first", "back", "play", "forward", "last", "slider")
+            *("theme", "", "first", "back", "play", "forward", "last", "", "slider")
         ]
         assert [stop for stop in stops if not stop["name"]] == []
         page.press(" ")
         page.wait("document.getElementById('round').textContent === '5'")
         page.wait("document.getElementById('play-word').textContent === 'Play'")
+        passes = [side.passes for side in made.sides]
+        for waited in (0, 1, 9, 10, 18):  # 9 spins: Gibbs waits 9 times in a round
+            page.value(f"location.hash = '#pass={waited}'")
+            reached = [max(p for p in each if p <= waited) for each in passes]
+            for k, number in enumerate(reached):
+                page.wait(f"document.getElementById('passes-{k}').textContent === '{number}'")

@@ -27,7 +27,7 @@ from triptych.lab.cli.app import app
 from triptych.lab.replay import demonstrations
 from triptych.lab.replay.demonstrations import TASKS, demonstration
 from triptych.lab.replay.page import render_trace, trace_data, write_trace
-from triptych.lab.results.drawing import THEMES
+from triptych.lab.results.series_looks import THEMES
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.brackets.faulty import CarelessBrackets
 from triptych.structures.uniform import Uniform
@@ -65,7 +65,8 @@ STORY = [
 
 def embedded(html):
     """The data in the page, and the events rebuilt from it."""
-    return json.loads(re.search(r'id="trace-data">(.*?)</script>', html, re.S)[1])
+    (side,) = json.loads(re.search(r'id="trace-data">(.*?)</script>', html, re.S)[1])["sides"]
+    return side
 
 
 def rebuilt(data):
@@ -629,7 +630,7 @@ def opened(path, tmp_path, place):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr[-500:]
-    return Shown(re.sub(r'<section class="key".*?</section>', "", done.stdout, flags=re.S))
+    return Shown(re.sub(r'<details class="key".*?</details>', "", done.stdout, flags=re.S))
 
 
 @in_a_browser

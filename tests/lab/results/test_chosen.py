@@ -1,4 +1,4 @@
-"""The claims that open the report, and those of a lecture."""
+"""The claims that open the report, and those of a talk."""
 
 from dataclasses import replace
 
@@ -21,7 +21,7 @@ def test_chosen_claims_are_published_results():
     assert all(each.figure and each.why.endswith(".") for each in chosen)
 
 
-def test_a_lecturer_chooses():
+def test_a_speaker_chooses():
     prepared = load_chosen()[0]
     found = choose([prepared.id, "li.fig-4.2", prepared.id], JUDGED)
     assert found == [prepared, ChosenClaim("li.fig-4.2")]

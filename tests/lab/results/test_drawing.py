@@ -7,15 +7,11 @@ import matplotlib
 import pytest
 from tests.support.refusals import refused
 
-from triptych.lab.results.drawing import (
-    THEMES,
-    WIDTH,
-    comparable,
-    draw_figure,
-    one_legend,
-    series_look,
-)
+from triptych.lab.results import evidence, gathering
+from triptych.lab.results.drawing import LETTERS, POINTS_PER_CM, WIDTH, draw_figure, layout
 from triptych.lab.results.plots import SENTINELS, panel_svgs, to_svg
+from triptych.lab.results.series_looks import THEMES, look_numbers, series_look
+from triptych.lab.results.shared_axes import comparable, one_legend
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 
 LINE = Series("a", "ours", [1, 2], [1, 2])
@@ -148,3 +144,86 @@ def test_panels_with_the_same_series_have_one_legend():
     assert len(draw_figure(figure).legends) == 2
     assert [">b<" in svg for svg in panel_svgs(figure)] == [True, False, True]
     assert to_svg(figure).count(">b<") == 2
+
+
+def test_a_figure_has_the_width_and_the_letters_that_are_asked_for():
+    """16 cm at 12 points: every text is larger by 12 / 11.5, and two panels stand beneath."""
+    figure = Figure("f", "A title", [PANEL, replace(PANEL, y_label="other")])
+    usual, wide = draw_figure(figure), draw_figure(figure, width=16 * POINTS_PER_CM, font=12)
+    assert wide.get_size_inches()[0] == pytest.approx(16 / 2.54)
+    sizes = [[text.get_fontsize() for text in canvas.texts] for canvas in (usual, wide)]
+    assert [b / a for a, b in zip(*sizes, strict=True)] == pytest.approx(
+        [12 / 11.5] * len(sizes[0])
+    )
+    ticks = [canvas.axes[0].get_xticklabels()[0].get_fontsize() for canvas in (usual, wide)]
+    assert ticks[1] / ticks[0] == pytest.approx(12 / 11.5)
+    first, second = (axes.get_position() for axes in wide.axes)
+    assert first.x0 == pytest.approx(second.x0)
+    assert first.y0 > second.y1
+    assert len({round(axes.get_position().y0, 6) for axes in usual.axes}) == 1
+    small = draw_figure(figure, width=16 * POINTS_PER_CM, font=8)
+    assert len({round(axes.get_position().y0, 6) for axes in small.axes}) == 1
+
+
+@pytest.mark.parametrize(
+    ("panels", "cm", "font", "columns"),
+    [
+        (1, 16, 12, 1),
+        (2, 16, 12, 1),
+        (2, 16, 8, 2),
+        (3, 30, 11.5, 3),
+        (3, 24, 12, 2),
+        (5, 60, 9, 3),
+    ],
+)
+def test_how_many_panels_stand_next_to_each_other(panels, cm, font, columns):
+    size, found = layout(panels, cm * POINTS_PER_CM, font)
+    assert found == columns
+    assert size.unit == font / LETTERS
+    total = (size.panel * found + 16 * (found - 1) + 24) * size.unit
+    assert total == pytest.approx(cm * POINTS_PER_CM)
+    assert layout(panels) == ((WIDTH, 200, 1), 2 if panels in (2, 4) else min(panels, 3))
+
+
+def test_letters_that_do_not_fit_are_refused():
+    with refused("width"):
+        layout(1, 5 * POINTS_PER_CM, 30)
+
+
+@pytest.fixture(scope="module")
+def every_figure():
+    """All figures of the bundled evidence."""
+    runs, _ = gathering.bundled_runs(evidence.folder())
+    found = [figure for run in runs for figure in run.figures]
+    assert len(found) > 100
+    return found
+
+
+@pytest.mark.slow
+def test_no_two_lines_of_a_figure_are_alike(every_figure):
+    """Without colour, in every figure that is bundled; and one name has one look in all panels."""
+    for figure in every_figure:
+        by_name = {}
+        for panel in one_legend(comparable(figure.panels)):
+            if isinstance(panel, Heatmap):
+                continue
+            looks = []
+            for series, number in zip(panel.series, look_numbers(panel), strict=True):
+                look = series_look(series, number, THEMES["light"])
+                filled, width = "markerfacecolor" not in look, look["linewidth"]
+                looks.append((look["marker"], filled, str(look["linestyle"]), width))
+                name = (series.label, series.kind, series.line)
+                assert by_name.setdefault(name, look) == look, (figure.name, series.label)
+            assert len(set(looks)) == len(looks), (figure.name, panel.title, looks)
+
+
+def test_a_series_looks_the_same_in_all_panels():
+    """The second panel lacks the first series: the others keep their looks, and their names."""
+    a, b, c = (Series(name, "ours", [1, 2], [1, 2]) for name in "abc")
+    first, second, third = one_legend(
+        [Panel([a, b], "x", "y"), Panel([b], "x", "y"), Panel([c, a], "x", "y")]
+    )
+    assert [panel.looks for panel in (first, second, third)] == [(0, 1), (1,), (2, 0)]
+    assert [panel.legend for panel in (first, second, third)] == [True, False, True]
+    (twice,) = one_legend([Panel([a, a], "x", "y")])
+    assert look_numbers(twice) == [0, 1]

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from triptych.lab.results.drawing import THEMES
 from triptych.lab.results.figure_files import write_figure, write_figures
 from triptych.lab.results.ranking import StudyRun
 from triptych.lab.results.report_studies import anchors
+from triptych.lab.results.series_looks import THEMES
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 
 PANEL = Panel(

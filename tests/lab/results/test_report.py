@@ -428,20 +428,6 @@ def test_the_summary_says_what_is_new_and_what_fails():
     assert "This folder has seen one run so far." in Page(render(PLAIN)).text
 
 
-def test_a_lecture_is_a_short_page_of_chosen_claims():
-    html = render(RUNS, lecture=["li.tab-2.6", "wei.fig-3-left"])
-    page = Page(html)
-    cards = [a["id"] for tag, a in page.tags if tag == "article"]
-    assert cards == ["shown-li.tab-2.6", "shown-wei.fig-3-left"]
-    assert claims_of(page) == []
-    assert "6.8 [3.4, 10.3] > 0 published 10.7" in page.text
-    assert "Its figure stands above" in page.text  # both are of one study
-    targets = {a["href"] for tag, a in page.tags if tag in ("a", "use") and a.get("href")}
-    assert {t[1:] for t in targets if t and not t.startswith("#search=")} <= set(page.ids)
-    with pytest.raises(UserError, match=r"no claim 'li.tab-2.66'; did you mean li.tab-2.6\?"):
-        render(RUNS, lecture=["li.tab-2.66"])
-
-
 def test_formulas_are_typeset(html: str):
     assert html.count("<math") > 100
     assert "\\mathcal" not in html

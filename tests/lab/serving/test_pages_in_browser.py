@@ -36,11 +36,12 @@ def loaded(server, path):
 @pytest.mark.parametrize(
     ("path", "said", "parts"),
     [
-        ("", "Nothing was run into this folder yet", r'<ul class="studies"'),
+        ("", "Nothing was run into this folder yet", r'<a href="verifier-error"'),
+        ("run", "Nothing was run into this folder yet", r'<ul class="studies"'),
         ("hidden-tokens", "2 tokens are hidden", r'class="bars guess"'),
         ("blocks", "With single spins the gap is 0.0216", r"<polyline"),
         ("verifier-error", "The winner is VGB", r"<polyline"),
-        ("replay", "Tokenwise rejection with backtracking", r"<iframe"),
+        ("replay", "Replay two algorithms", r'<iframe src="replay-page'),
     ],
 )
 def test_a_page_shows_what_the_engine_answers(server, path, said, parts):
@@ -51,19 +52,21 @@ def test_a_page_shows_what_the_engine_answers(server, path, said, parts):
     assert re.search(r'id="problem"[^>]* hidden', text)
 
 
-@pytest.mark.parametrize("path", ["", "hidden-tokens", "blocks", "verifier-error"])
+@pytest.mark.parametrize("path", ["", "run", "hidden-tokens", "blocks", "verifier-error"])
 def test_the_keyboard_reaches_every_control(server, path, tmp_path):
     """The skip link, the pages, the theme and every control, each with a ring and a name."""
     with Browser(tmp_path / "profile") as page:
         page.open(server.address + path)
         controls = "main input, main select, main button"
-        if path:
+        if path not in ("", "run"):
             page.wait(f"document.querySelectorAll('{controls}').length > 0")
         stops = walk(page)
         assert stops[0]["text"] == "Skip to the content"
         assert [stop for stop in stops if not stop["name"]] == []
         tags = [stop["tag"] for stop in stops]
-        reached = sum(tags.count(tag) for tag in ("INPUT", "SELECT", "BUTTON")) - 1  # the theme
+        reached = (
+            sum(tags.count(tag) for tag in ("INPUT", "SELECT", "BUTTON")) - 2
+        )  # the theme, full screen
         assert reached == page.value(f"document.querySelectorAll('{controls}').length")
         page.value("document.activeElement.blur(), window.scrollTo(0, 0)")
         page.press("Tab")
@@ -82,23 +85,92 @@ def test_a_slider_moves_with_the_arrows(server, tmp_path):
         assert page.focused["ring"]
 
 
-def test_replays_in_frames_let_the_focus_go(server, tmp_path):
-    """Tab goes through both frames and comes out behind them."""
+def test_a_replay_in_its_frame_lets_the_focus_go(server, tmp_path):
+    """Tab goes through the frame and comes out behind it; the name and the theme are there once."""
     with Browser(tmp_path / "profile") as page:
-        page.open(server.address + "replay")
-        page.wait("document.querySelectorAll('iframe').length === 2")
-        for k in range(2):  # frames load when they come into sight
-            page.value(f"document.querySelectorAll('iframe')[{k}].scrollIntoView()")
-            page.wait(f"frames[{k}].document.getElementById('step-count')?.textContent > '0'")
-        page.value("window.scrollTo(0, 0)")
+        page.open(server.address + "replay#task=zeros&second=vgb&cost=9")
+        page.wait("frames.length === 1 && frames[0].document.readyState === 'complete'")
+        page.wait("frames[0].document.getElementById('step-count')?.textContent > '0'")
+        inside = "frames[0].document"
+        assert page.value(f"{inside}.querySelectorAll('#play').length") == 1
+        assert page.value(f"{inside}.querySelector('[name=by]:checked').value") == "cost"
+        assert int(page.value(f"{inside}.getElementById('step-number').textContent")) <= 9
+        assert page.value(f"{inside}.getElementById('tree-2') !== null")
+        assert page.value(f"{inside}.querySelector('.bar').offsetHeight") == 0
         seen = []
-        for _ in range(400):
+        for _ in range(200):
             page.press("Tab")
             seen.append(page.value("document.activeElement.tagName"))
             if "IFRAME" in seen and seen[-1] != "IFRAME":
                 break
         assert seen.count("IFRAME") > 10
         assert seen[-1] == "BODY"
+
+
+LINKS = {
+    "blocks#graph=all%20pairs&spins=4&coupling=0.5&block=2&seed=3": {
+        "graph": "all pairs",
+        "spins": "4",
+        "coupling": "0.5",
+        "block": "2",
+    },
+    "verifier-error#target=random&length=3&error=1.5&seed=2": {
+        "target": "random",
+        "length": "3",
+        "error": "1.5",
+    },
+    "hidden-tokens#states=4&stay=0.9&clear=0.7&tokens=00123&hidden=01010": {
+        "states": "4",
+        "stay": "0.9",
+        "clear": "0.7",
+    },
+}
+
+
+@pytest.mark.parametrize("link", LINKS)
+def test_a_link_opens_a_page_with_its_dials_set(server, tmp_path, link):
+    """And the address follows the dials; a value that no dial has is passed over."""
+    with Browser(tmp_path / "profile") as page:
+        page.open(server.address + link)
+        page.wait("document.getElementById('says').textContent !== ''")
+        for name, value in LINKS[link].items():
+            assert page.value(f"document.getElementById('{name}').value") == value
+        slider = next(name for name in LINKS[link] if name not in ("graph", "target"))
+        page.value(f"document.getElementById('{slider}').focus()")
+        page.press("ArrowLeft")
+        moved = page.value(f"document.getElementById('{slider}').value")
+        assert moved != LINKS[link][slider]
+        there = page.value("Object.fromEntries(new URLSearchParams(location.hash.slice(1)))")
+        before = dict(part.split("=") for part in link.partition("#")[2].split("&"))
+        assert there == before | {slider: moved, **_words(LINKS[link])}
+        page.value("location.hash = '#states=99&graph=none&target=none&length=x'")
+        page.wait(f"document.getElementById('{slider}').value !== ''")
+        assert page.value("document.getElementById('problem').hidden")
+        if "tokens" in before:
+            assert page.value("document.querySelectorAll('.position').length") == 5
+            hidden = "document.querySelectorAll('.position .covered').length"
+            assert page.value(hidden) == 2
+
+
+def _words(values):
+    return {name: value for name, value in values.items() if name in ("graph", "target")}
+
+
+@pytest.mark.parametrize("width", [390, 1280, 1920])
+def test_pages_fit_and_their_letters_can_be_read(server, tmp_path, width):
+    with Browser(tmp_path / "profile", width=width) as page:
+        for path in ("", "run", "hidden-tokens", "blocks", "verifier-error", "replay"):
+            page.open(server.address + path)
+            if path not in ("", "run", "replay"):
+                page.wait("document.getElementById('says').textContent !== ''")
+            assert page.value("document.documentElement.scrollWidth") <= width
+            assert min(page.value(LETTERS)) >= 11.5, path
+
+
+LETTERS = """[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().width
+    && [...e.childNodes].some(n => n.nodeType === 3 && n.textContent.trim()))
+  .map(e => parseFloat(getComputedStyle(e).fontSize)
+    * (e.ownerSVGElement ? e.ownerSVGElement.getScreenCTM().a : 1))"""
 
 
 def test_every_bar_has_its_number(server, tmp_path):

@@ -20,14 +20,16 @@ from triptych.lab.running.fingerprint import code_of
 from triptych.lab.running.interrupts import EXIT_CODE
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.store import Store
-from triptych.lab.serving import live, pages, replays
+from triptych.lab.serving import live, pages, replays, site
 from triptych.lab.serving.server import Server
-from triptych.lab.serving.site import ANSWERS, MAX_QUESTION, Site
+from triptych.lab.serving.site import ANSWERS, MAX_QUESTION, NotFound, Site
 from triptych.studies.api.study import Scale, short_labels
 from triptych.studies.generation.vgb_walk import STUDY
 
 ERROR = {"target": "few ones", "length": 3, "error": 0.5, "seed": 0}
-REPLAY = {"algorithm": "ancestral", "task": "zeros", "noise": 0, "seed": 0}
+REPLAY = {"algorithms": ["ancestral"], "task": "zeros", "noise": 0, "seed": 0}
+
+BLOCKS = {"graph": "chain", "spins": 2, "coupling": 0.5, "block": 1, "seed": 0}
 
 
 @pytest.fixture
@@ -81,11 +83,11 @@ def test_the_report_of_the_folder_comes_at_once(tmp_path, monkeypatch):
     (tmp_path / "report.html").write_text("as written")
     may_render = threading.Event()
 
-    def render(site):
+    def render(folder):
         assert may_render.wait(20)
         return "as rendered"
 
-    monkeypatch.setattr(Site, "_render_report", render)
+    monkeypatch.setattr(site, "_rendered_report", render)
     opened = Site(tmp_path)
     first = opened.answer("report")
     assert (first.text, first.alone) == ("as written", True)
@@ -111,7 +113,7 @@ def test_it_only_reads(server):
 
 
 def test_pages_load_nothing_from_elsewhere(server):
-    for path in pages.PAGES:
+    for path in pages.PAGES.keys() - {"report"}:
         status, headers, text = ask(server, path)
         assert status == 200
         assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -165,13 +167,30 @@ def test_answers_and_refusals_are_json(server):
 
 
 def test_a_replay_and_its_costs(server, tmp_path):
-    found = json.loads(ask(server, "answers/replay" + asked(REPLAY))[2])
-    assert (found["model"], found["verifier"], found["written"], found["erased"]) == (8, 0, 8, 0)
-    assert found["right"] == (found["text"] == "0" * 8)
-    assert "replay" in ask(server, "replay-page" + asked(REPLAY))[2].lower()
+    page = ask(server, "replay-page" + asked(REPLAY))[2]
+    (line,) = re.findall(r"<tbody>\s*<tr>(.*?)</tr>", page, re.S)
+    assert re.findall(r"<td>(\d+)</td>", line) == ["8", "0", "8", "0"]
+    assert ("not right" in line) == ("0" * 8 not in line)
+    both = replays.page(REPLAY | {"algorithms": ["ancestral", "vgb"]})
+    assert len(re.findall(r'<section class="one"', both)) == 2
     (tmp_path / "own.py").write_text("raise SystemExit('it was run')")
-    with refused("algorithm"):
-        replays.answer(REPLAY | {"algorithm": str(tmp_path / "own.py")})
+    for odd in ([str(tmp_path / "own.py")], [], ["vgb"] * 3, "vgb", [3], None):
+        with refused("algorithms"):
+            replays.page(REPLAY | {"algorithms": odd})
+
+
+def test_a_demonstration_has_the_hands_on_pages_alone(tmp_path):
+    shown = Site(None)
+    assert set(shown.pages) == {"", "replay", "hidden-tokens", "blocks", "verifier-error"}
+    first = shown.answer("").text
+    assert all(f'href="{path}"' in first for path in shown.pages if path)
+    assert 'href="report"' not in first
+    for path in ("run", "report", "live", "files/report.html"):
+        with pytest.raises(NotFound):
+            shown.answer(path)
+    assert "gaps" in shown.answer("answers/blocks", asked(BLOCKS)[1:]).text
+    for words in (["--out", "elsewhere"], ["--page", "report"], ["--page", "nothing#a=1"]):
+        assert command("serve", "--demo", *words).exit_code == 2
 
 
 def test_the_live_page_follows_a_store_that_grows(server, tmp_path, monkeypatch):

@@ -22,6 +22,16 @@ def figures(
         list[str] | None,
         typer.Option(help="Write the figures of this study alone; may be repeated."),
     ] = None,
+    width: Annotated[
+        str | None,
+        typer.Option(
+            help="The width of a figure, as 16cm or 6.3in; panels that would be too narrow stand "
+            "beneath each other.  [default: 13.4 cm for each panel]"
+        ),
+    ] = None,
+    font: Annotated[
+        float, typer.Option(min=4, max=40, help="The size of the letters, in points.")
+    ] = 11.5,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
     """Write every figure as a file, from stored rows.
@@ -31,14 +41,20 @@ def figures(
     the same in every program. Dark files have -dark in their name.
 
     Example: triptych figures figures --format png,pdf --theme light,dark
+    Example: triptych figures figures --format pdf --width 16cm --font 12
     """
     from triptych.core.display import counted
-    from triptych.lab.results.figure_files import check_formats, write_figures
+    from triptych.lab.results.drawing import layout
+    from triptych.lab.results.figure_files import check_formats, points_of, write_figures
 
     kinds, looks = _parts(formats), _parts(themes)
     check_formats(kinds, looks)
+    points = None if width is None else points_of(width)
+    layout(1, points, font)  # refuses what cannot be drawn, before anything is
     results = stored_results(out)
-    written = write_figures(results.runs, to, formats=kinds, themes=looks, studies=study or ())
+    written = write_figures(
+        results.runs, to, formats=kinds, themes=looks, studies=study or (), width=points, font=font
+    )
     for problem in results.problems:
         warn(problem)
     typer.echo(f"{counted(len(written), 'file')} in {to}")

@@ -208,12 +208,12 @@ def replay(
         return
     from triptych.lab.replay import demonstrations
     from triptych.lab.replay.comparison import Side, write_comparison
-    from triptych.lab.replay.page import render_trace, write_page
+    from triptych.lab.replay.page import write_trace
 
     names = [algorithm] if against is None else [algorithm, against]
     chosen = [demonstrations.find_algorithm(name) for name in names]
     demo = demonstrations.demonstration(task or "dyck", length=length, seed=seed)
-    sides: list[Side] = []
+    sides, told = list[Side](), ""
     for record, own in zip(chosen, _shared_out(changes or [], chosen), strict=True):
         chosen_one = record.parse(own)
         verifier, told = demonstrations.noisy(demo, soft=record.soft, noise=noise, seed=seed)
@@ -225,22 +225,24 @@ def replay(
             f"{key}\N{NO-BREAK SPACE}=\N{NO-BREAK SPACE}{value}"
             for key, value in chosen_one.settings().items()
         )
-        about = [demo.about, told, f"Settings: {listed}." if listed else ""]
-        page = render_trace(
-            result,
-            names=demo.names,
-            title=f"{record.title}: {demo.title}",
-            about=" ".join(filter(None, about)),
-            correct=correct,
-        )
+        settings = f"{told} {listed}." if listed else told
         ends = zip(result.tokens, result.lengths.tolist(), strict=True)
         texts = [demo.text(tokens[:end].tolist()) for tokens, end in ends]
-        sides.append(Side(record.title, result, texts, correct, page))
+        sides.append(Side(record.title, result, texts, correct, demo.names, settings))
         if against is not None:
             typer.echo(f"{record.title}:")
         echo("\n".join(demonstrations.summary(demo, result, correct)))
     if against is None:
-        write_page(sides[0].page, out)
+        only = sides[0]
+        write_trace(
+            only.result,
+            out,
+            names=only.names,
+            title=f"{only.title}: {demo.title}",
+            about=f"{demo.about} {told}",
+            correct=only.correct,
+            settings=only.settings.removeprefix(told).strip(),
+        )
     else:
         title = f"{' against '.join(side.title for side in sides)}: {demo.title}"
         write_comparison(sides, out, title=title, about=demo.about)

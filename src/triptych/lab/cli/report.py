@@ -20,37 +20,43 @@ def report(
         Path | None,
         typer.Option(help="A folder for every figure as a file, too; see `triptych figures`."),
     ] = None,
-    lecture: Annotated[
-        bool,
-        typer.Option("--lecture", help="Write a short page of the claims that you name."),
+    slides: Annotated[
+        bool, typer.Option("--slides", help="Write slides: chosen claims, one a screen.")
     ] = False,
-    ids: Annotated[
+    claim: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="The ids of the claims of a lecture."),
+        typer.Option(metavar="ID", help="A claim for the slides, in their order; may be repeated."),
+    ] = None,
+    study: Annotated[
+        str | None,
+        typer.Option(help="Slides of all claims of this study, or of your own, as my_study.py."),
     ] = None,
 ) -> None:
     """Write the report again, from stored rows.
 
     It is one HTML file that opens from disk. It starts with a summary and some chosen claims;
-    everything else is folded and can be searched. With --lecture it is a short page of the claims
-    that you name, with their figures.
+    everything else is folded and can be searched. With --slides it is a talk: a claim a screen,
+    with its figure, its checks, what it means, and notes for the speaker. The arrow keys change
+    the slide, n shows the notes, and the browser prints a slide a page.
 
-    Example: triptych report --lecture li.tab-3.3 wei.fig-3-left
+    Example: triptych report --slides --claim li.tab-3.3 --claim wei.fig-3-left
     """
     from triptych.core.errors import UserError
     from triptych.lab.results import gathering
     from triptych.lab.results.figure_files import write_figures
+    from triptych.lab.results.slides import claims_of
 
-    if lecture and not ids:
-        raise UserError("--lecture needs the ids of claims; `triptych claims` lists them")
-    if ids and not lecture:
-        raise UserError(
-            f"{ids[0]} is an id without --lecture: add it for a page of these claims",
-            parameter="lecture",
-        )
-    path = to or out / (gathering.LECTURE if lecture else gathering.REPORT)
+    if (claim or study) and not slides:
+        name = "claim" if claim else "study"
+        raise UserError(f"--{name} chooses slides: add --slides", parameter=name)
+    path = to or out / (gathering.SLIDES if slides else gathering.REPORT)
     results = stored_results(out)
-    gathering.write_report_of(results, path, folder=out, lecture=ids or [])
+    if slides:
+        ids = [*(claim or []), *(claims_of(study, results.runs) if study else [])]
+        count = gathering.write_slides_of(results, path, ids)
+        typer.echo(f"{count} slides")
+    else:
+        gathering.write_report_of(results, path, folder=out)
     for problem in results.problems:
         warn(problem)
     if figures:

@@ -1,28 +1,22 @@
-"""Two algorithms on the same task, side by side: their costs in a table, their replays below.
-
-The file opens from disk. Each replay is the page of `render_trace`, in a frame of its own.
-"""
+"""Two algorithms on one task, side by side: their costs in a table, and one player for both."""
 
 from collections.abc import Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import NamedTuple
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
 from triptych.inference.guided.generation import Result
-from triptych.lab.replay.page import write_page
+from triptych.lab.replay.page import Replayed, render_replays, write_page
 
 
 class Side(NamedTuple):
-    """One algorithm: what it wrote, whether that is right, and the page of its replay."""
+    """One algorithm: what it wrote, whether that is right, and its settings in a sentence."""
 
     title: str
     result: Result
     texts: Sequence[str]
     correct: Sequence[bool]
-    page: str
+    names: Sequence[str] | None = None
+    settings: str = ""
 
 
 class CostLine(NamedTuple):
@@ -58,18 +52,11 @@ def cost_lines(sides: Sequence[Side]) -> list[CostLine]:
 
 
 def render_comparison(sides: Sequence[Side], *, title: str, about: str = "") -> str:
-    """The page of several algorithms."""
-    page = Environment(
-        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    return page.from_string(_text("replay", "comparison.html.jinja")).render(
-        title=title,
-        about=about,
-        sides=sides,
-        lines=cost_lines(sides),
-        style=Markup(_text("results", "report.css")),
-        dark=Markup(_text("results", "dark.css")),
-    )
+    """The page of two algorithms; the second is aligned with the first by steps or by questions."""
+    replays = [
+        Replayed(side.title, side.result, side.names, side.correct, side.settings) for side in sides
+    ]
+    return render_replays(replays, title=title, about=about, lines=cost_lines(sides))
 
 
 def write_comparison(
@@ -77,7 +64,3 @@ def write_comparison(
 ) -> Path:
     """Write the page of `render_comparison`, whole or not at all; returns where it is."""
     return write_page(render_comparison(sides, title=title, about=about), path)
-
-
-def _text(folder: str, name: str) -> str:
-    return files(f"triptych.lab.{folder}").joinpath(name).read_text("utf-8")

@@ -1,14 +1,15 @@
 // The replay: a tree of visited prefixes, the tokens of the row, and the events, at one step at a time.
 // Step 0 is the prompt alone; step k is what stands after the k-th event, a run of "stay" being one.
-(function () {
-  "use strict";
-  const root = document.documentElement;
-  root.classList.add("scripted");
-  const $ = (id) => document.getElementById(id);
-  const data = JSON.parse($("trace-data").textContent);
+// A page has one side or two; both follow one player, aligned by the step or by the questions asked.
+"use strict";
+document.documentElement.classList.add("scripted");
+if (window !== window.parent) document.documentElement.classList.add("framed");  // the page around it has the name and the theme
+
+// One side: its elements have ids that end with `suffix`; `visit(k)` is asked for when a step is clicked.
+function makeSide(data, suffix, visit) {
+  const $ = (id) => document.getElementById(id + suffix);
   const BACK = ["backtrack", "restart", "up"];
   const SIGNS = { draw: "+", argmax: "⇧", accept: "✓", reject: "✕", backtrack: "↩", restart: "⟲", choose: "◆", down: "↓", up: "↑", stay: "·" };
-  const STEPS_A_SECOND = 2.5;
 
   // ------------------------------------------------------------------ words and numbers
   function label(token) {
@@ -121,7 +122,7 @@
         rect, draw("text", { x: width / 2, y: 16.5 }, i ? cut(label(node.token), 10) : start), value,
         draw("path", { class: "cross", d: "M" + (width - 5) + " -3l8 8m0-8-8 8" }),
         draw("path", { class: "more", d: "M" + (width + 4) + " 8l4 4-4 4" }));
-      g.addEventListener("click", () => { player.pause(); goTo(node.first); });
+      g.addEventListener("click", () => visit(node.first));
       boxes.append(g);
       const edge = i ? draw("path", { class: "edge future" }) : null;
       if (edge) edges.append(edge);
@@ -140,7 +141,7 @@
     else row.nodes.forEach((node, i) => put(i, node.line));
     sizes.width = sizes.x(sizes.deepest + 1) + 16;
     sizes.height = most * sizes.row + 22;
-    document.querySelector(".two").style.setProperty("--need", sizes.height + 18 + "px");
+    $("two").style.setProperty("--need", sizes.height + 18 + "px");
     $("whole").setAttribute("aria-pressed", String(!near));
     $("close").setAttribute("aria-pressed", String(near));
     zoom(Math.max(1, Math.min(1.5, fitting())));
@@ -281,13 +282,6 @@
     $("generator-calls").textContent = step.generator;
     $("verifier-calls").textContent = step.verifier;
     if (row.source.generated) { $("generated").textContent = step.generated; $("erased").textContent = step.erased; }
-    $("step-number").textContent = at;
-    $("slider").value = at;
-    $("slider").setAttribute("aria-valuetext", "step " + at + " of " + (row.steps.length - 1) + ": " + what + " " + name);
-    $("first").disabled = $("back").disabled = at === 0;
-    $("last").disabled = $("forward").disabled = at === row.steps.length - 1;
-    const cursor = document.querySelector("#timeline .cursor");
-    cursor.setAttribute("d", "M" + at + " 0V1");
   }
   function kind(step) {
     if (step.action === "reject" || BACK.includes(step.action)) return "back";
@@ -300,7 +294,7 @@
       if (name) line.append(make("code", {}, cut(name, 14)));
       button.append(make("span", { class: "n" }, k + 1), make("span", { class: "sign", "aria-hidden": "true" }, SIGNS[step.action] || "•"), line,
         make("span", { class: "v" }, step.value === null ? "" : "V " + shown(step.value)));
-      button.addEventListener("click", () => { player.pause(); goTo(k + 1); });
+      button.addEventListener("click", () => visit(k + 1));
       return button;
     });
     $("events").replaceChildren(...items.map(function (button) { const li = make("li", {}); li.append(button); return li; }));
@@ -315,36 +309,27 @@
     const y = item.parentElement.offsetTop - list.offsetTop;
     if (y < list.scrollTop || y > list.scrollTop + list.clientHeight - 40) list.scrollTop = y - list.clientHeight / 2;
   }
-  function drawTimeline() {
-    const n = Math.max(1, row.steps.length - 1), deepest = row.nodes.reduce((a, s) => Math.max(a, s.depth), 1), svg = $("timeline");
+  // The length of the row over time, where step k stands at place(k): its course, and its refusals.
+  function course(place) {
+    const deepest = row.nodes.reduce((a, s) => Math.max(a, s.depth), 1);
     const y = (step) => (1 - 0.94 * row.nodes[step.node].depth / deepest - 0.03).toFixed(4);
-    svg.setAttribute("viewBox", "0 0 " + n + " 1");
-    const course = row.steps.map((s, k) => (k ? "H" + k + "V" : "M0 ") + y(s)).join("");
-    const marks = row.steps.map((s, k) => (s.action === "reject" || s.action === "backtrack" || s.action === "restart" ? "M" + k + " 0.8V1" : "")).join("");
-    svg.replaceChildren(draw("path", { class: "course", d: course }), draw("path", { class: "refusals", d: marks }), draw("path", { class: "cursor", d: "M0 0V1" }));
+    const bad = (s) => s.action === "reject" || s.action === "backtrack" || s.action === "restart";
+    return {
+      line: row.steps.map((s, k) => (k ? "H" + place(k) + "V" : "M" + place(0) + " ") + y(s)).join(""),
+      marks: row.steps.map((s, k) => (bad(s) ? "M" + place(k) + " 0.8V1" : "")).join(""),
+    };
   }
 
-  // ------------------------------------------------------------------ the player
+  // ------------------------------------------------------------------ one step
   function goTo(k) {
-    k = Math.min(row.steps.length - 1, Math.max(0, Math.round(k) || 0));
     const was = at;
-    at = k;
+    at = Math.min(row.steps.length - 1, Math.max(0, k));
+    if (was === at) return;
     updateTree(was);
     showTokens();
     showNumbers();
     markEvent(was);
-    if (!player.playing()) remember();
   }
-  function remember() {
-    try { history.replaceState(null, "", "#" + (data.rows.length > 1 ? "row=" + $("row").value + "&" : "") + "step=" + at); } catch (_) { /* some browsers refuse it on disk */ }
-  }
-  const delay = () => 1000 / (STEPS_A_SECOND * Number($("speed").value));
-  const player = makePlayer({ at: () => at, last: () => row.steps.length - 1, goTo, delay, remember });
-  $("timeline").addEventListener("click", function (event) {
-    const box = this.getBoundingClientRect();
-    player.pause();
-    goTo((event.clientX - box.left) / box.width * (row.steps.length - 1));
-  });
   function look(closely) {
     near = closely;
     layOut();
@@ -383,36 +368,109 @@
     $("remark").textContent = remarks.join(" ");
     $("remark").hidden = !remarks.length;
   }
-  function open(number, step) {
-    player.pause();
+  function open(number) {
     row = prepared(data.rows[number]);
     at = -1;
     near = row.lines > MANY_LINES;
     byFirst = row.nodes.map((_, i) => i).sort((a, b) => row.nodes[a].first - row.nodes[b].first);
-    $("row").value = String(number);
-    $("slider").max = row.steps.length - 1;
-    $("step-count").textContent = row.steps.length - 1;
-    $("scale-low").textContent = row.low;
-    $("scale-high").textContent = row.high;
-    $("speed").value = row.steps.length > 1000 ? "20" : row.steps.length > 250 ? "5" : "1";
     showOutcome();
     drawTree();
     listEvents();
     items.forEach((item) => item.classList.add("later"));
-    drawTimeline();
-    goTo(step);
   }
+  return {
+    open, goTo, course,
+    scale: () => [row.low, row.high],
+    said: () => { const [what, name] = words(at); return what + " " + name; },
+    clocks: { step: () => row.steps.map((_, k) => k), cost: () => row.steps.map((s) => s.generator + s.verifier) },
+  };
+}
+
+(function () {
+  const $ = (id) => document.getElementById(id);
+  const STEPS_A_SECOND = 2.5;
+  const data = JSON.parse($("trace-data").textContent);
+  const sides = data.sides.map((side, k) => makeSide(side, k ? "-" + (k + 1) : "", (step) => { player.pause(); goTo(positionOf(k, step)); }));
+  let by = "step", at = -1, positions = [];
+  const last = () => positions.length - 1;
+  function positionOf(k, step) { return positions.findIndex((p) => p.steps[k] >= step); }
+  function positionAt(value) { return positions.reduce((found, p, k) => (p.value <= value ? k : found), 0); }
+  function drawTimeline() {
+    const svg = $("timeline"), end = Math.max(1, positions[last()].value), paths = [];
+    svg.setAttribute("viewBox", "0 0 " + end + " 1");
+    sides.forEach(function (side, k) {
+      const clock = side.clocks[by](), drawn = side.course((step) => clock[step]);
+      paths.push(["course" + (k ? " second" : ""), drawn.line], ["refusals", drawn.marks]);
+    });
+    paths.push(["cursor", "M0 0V1"]);
+    svg.replaceChildren(...paths.map(function ([name, d]) {
+      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
+      path.setAttribute("class", name);
+      path.setAttribute("d", d);
+      return path;
+    }));
+  }
+  function goTo(k) {
+    at = Math.min(last(), Math.max(0, Math.round(k) || 0));
+    const { value, steps } = positions[at], slider = $("slider");
+    sides.forEach((side, i) => side.goTo(steps[i]));
+    $("step-number").textContent = slider.value = value;
+    slider.setAttribute("aria-valuetext", by + " " + value + " of " + positions[last()].value + ": " + sides.map((side) => side.said()).join("; "));
+    $("first").disabled = $("back").disabled = at === 0;
+    $("last").disabled = $("forward").disabled = at === last();
+    document.querySelector("#timeline .cursor").setAttribute("d", "M" + value + " 0V1");
+    if (!player.playing()) remember();
+  }
+  function remember() {
+    const row = data.sides[0].rows.length > 1 ? "row=" + $("row").value + "&" : "";
+    try { history.replaceState(null, "", "#" + row + by + "=" + positions[at].value); } catch (_) { /* some browsers refuse it on disk */ }
+  }
+  const delay = () => 1000 / (STEPS_A_SECOND * Number($("speed").value));
+  const player = makePlayer({ at: () => at, last, goTo, delay, remember, from: (value) => goTo(positionAt(value)) });
+  $("timeline").addEventListener("click", function (event) {
+    const box = this.getBoundingClientRect();
+    player.pause();
+    goTo(positionAt((event.clientX - box.left) / box.width * positions[last()].value));
+  });
+  function align(name, value) {
+    by = name;
+    positions = aligned(sides.map((side) => side.clocks[by]()));
+    for (const choice of document.querySelectorAll("[name=by]")) choice.checked = choice.value === by;
+    $("step-count").textContent = $("slider").max = positions[last()].value;
+    $("speed").value = last() > 1000 ? "20" : last() > 250 ? "5" : "1";
+    drawTimeline();
+    goTo(positionAt(value));
+  }
+  function open(number, name, value) {
+    player.pause();
+    sides.forEach((side) => side.open(number));
+    $("row").value = String(number);
+    const [low, high] = sides[0].scale();
+    $("scale-low").textContent = low;
+    $("scale-high").textContent = high;
+    align(name, value);
+  }
+  for (const choice of document.querySelectorAll("[name=by]")) choice.addEventListener("change", function () {
+    player.pause();
+    const steps = positions[at].steps;
+    align(this.value, 0);
+    goTo(positions.reduce((found, p, k) => (p.steps.every((step, i) => step <= steps[i]) ? k : found), 0));
+  });
   function fromAddress() {
     const asked = new URLSearchParams(location.hash.slice(1));
-    const number = Math.min(data.rows.length - 1, Math.max(0, Number(asked.get("row")) || 0));
-    open(number, asked.get("step") === "last" ? Infinity : Number(asked.get("step")) || 0);
+    const number = Math.min(data.sides[0].rows.length - 1, Math.max(0, Number(asked.get("row")) || 0));
+    const name = asked.has("cost") && sides.length > 1 ? "cost" : "step", value = asked.get(name);
+    open(number, name, value === "last" ? Infinity : Number(value) || 0);
   }
-  data.rows.forEach(function (source, i) {
-    const end = source.correct === true ? ", correct" : source.correct === false ? ", not correct" : "";
-    $("row").append(make("option", { value: i }, i + end));
+  data.sides[0].rows.forEach(function (source, i) {
+    const ends = data.sides.map((side) => side.rows[i].correct).map((right) => (right === true ? "correct" : right === false ? "not correct" : ""));
+    const option = document.createElement("option");
+    option.value = i;
+    option.textContent = [i, ...ends.filter(Boolean)].join(", ");
+    $("row").append(option);
   });
-  $("row-choice").hidden = data.rows.length < 2;
-  $("row").addEventListener("change", function () { open(Number(this.value), 0); });
+  $("row-choice").hidden = data.sides[0].rows.length < 2;
+  $("row").addEventListener("change", function () { open(Number(this.value), by, 0); });
   window.addEventListener("hashchange", fromAddress);
   fromAddress();
 })();

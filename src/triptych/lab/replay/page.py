@@ -16,7 +16,7 @@ import math
 from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxtyping import Bool
 from jinja2 import Environment, FunctionLoader, StrictUndefined
@@ -36,6 +36,41 @@ String = tuple[int, ...]
 Judgements = Sequence[bool | None] | Bool[Tensor, " batch"]
 
 
+class Replayed(NamedTuple):
+    """One replay on a page: a result that was recorded (`record=True`) and what is said about it.
+
+    names      how token i is written; its number by default
+    correct    whether each row came out right, None where nobody knows
+    settings   a sentence that is folded
+    """
+
+    title: str
+    result: Result
+    names: Sequence[str] | None = None
+    correct: Judgements | None = None
+    settings: str = ""
+
+    def data(self) -> dict[str, Any]:
+        """What the script reads."""
+        names = self.names and list(self.names)
+        return {"names": names} | trace_data(self.result, self.names, self.correct)
+
+
+def render_replays(
+    sides: Sequence[Replayed], *, title: str, about: str = "", lines: Sequence[Any] = ()
+) -> str:
+    """The page of one or two replays under one player; `lines` of costs stand above them."""
+    rows = {len(side.result.lengths) for side in sides}
+    if len(rows) != 1 or len(sides) > 2:
+        raise UserError(
+            f"sides has {len(sides)} replays with {sorted(rows)} rows; it needs one or two with "
+            "the same number of rows",
+            parameter="sides",
+        )
+    data = Markup(_embedded({"sides": [side.data() for side in sides]}))
+    return rendered("page", title=title, about=about, sides=sides, lines=lines, data=data)
+
+
 def render_trace(
     result: Result,
     *,
@@ -43,20 +78,11 @@ def render_trace(
     title: str = "Replay of a generation",
     about: str = "",
     correct: Judgements | None = None,
+    settings: str = "",
 ) -> str:
-    """The page of a result that was recorded (`record=True`).
-
-    names     how token i is written; its number by default
-    correct   whether each row came out right, None where nobody knows
-    """
-    return rendered(
-        "page",
-        title=title,
-        about=about,
-        data=Markup(
-            _embedded({"names": names and list(names)} | trace_data(result, names, correct))
-        ),
-    )
+    """The page of one replay; see `Replayed` for the arguments."""
+    side = Replayed(title, result, names, correct, settings)
+    return render_replays([side], title=title, about=about)
 
 
 def rendered(name: str, **values: Any) -> str:
@@ -88,10 +114,11 @@ def write_trace(
     title: str = "Replay of a generation",
     about: str = "",
     correct: Judgements | None = None,
+    settings: str = "",
 ) -> Path:
     """Write the page of `render_trace`, whole or not at all; returns where it is."""
-    page = render_trace(result, names=names, title=title, about=about, correct=correct)
-    return write_page(page, path)
+    said = {"title": title, "about": about, "settings": settings}
+    return write_page(render_trace(result, names=names, correct=correct, **said), path)
 
 
 def write_page(page: str, path: Path | str) -> Path:

@@ -1,4 +1,4 @@
-"""The results that open the report, and those that a lecturer asks for by id."""
+"""The results that open the report, and those that a speaker asks for by id."""
 
 import difflib
 import tomllib
@@ -26,7 +26,7 @@ class ChosenClaim(NamedTuple):
 
 
 def load_chosen() -> list[ChosenClaim]:
-    """The list in `chosen.toml`, in the order of a lecture."""
+    """The list in `chosen.toml`, in the order of a talk."""
     text = files("triptych.lab.results").joinpath("chosen.toml").read_text("utf-8")
     return [ChosenClaim(**entry) for entry in tomllib.loads(text)["chosen"]]
 

@@ -1,11 +1,7 @@
 """Draws figures with matplotlib: one pair of axes after the other, in the colours of a theme.
 
-    ours       solid line, filled markers      control    thin grey line, open markers
-    published  hollow diamonds                 truth      dashed, always the same colour; a
-                                                          second one has marks and other dashes
-
-Series of one kind differ in marker, dash and shade, so no reading depends on colour alone.
-Intervals are bands around lines and bars through marks. All sizes are in points.
+Intervals are bands around lines and bars through marks. Sizes are in units: points, unless a
+`Size` says how many points a unit has.
 """
 
 import math
@@ -30,55 +26,19 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from matplotlib.transforms import ScaledTranslation
 
 from triptych.core.validation import UserError
-from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
+from triptych.lab.results.series_looks import THEMES, look_numbers, series_look
+from triptych.lab.results.shared_axes import comparable, ends_of, one_legend, outside, values_of
+from triptych.studies.api.figures import Figure, Heatmap, Number, Panel, Series
 
 WIDTH = 380.0  # of a panel: text of 11 points still reads at 360 pixels
 PLOT = 200.0  # height of the axes
 LINE = 15.0  # height of a line of text
+LETTERS = 11.5  # of axes and legends
 TITLE = 13.5  # size of a figure's title
-
-THEMES: dict[str, dict[str, str]] = {
-    "light": {
-        "paper": "#ffffff",
-        "ink": "#1d1c1a",
-        "muted": "#66625a",
-        "grid": "#e4dfd4",
-        "ours": "#0b62a4",
-        "ours-2": "#4f9ad6",
-        "ours-3": "#0a2f52",
-        "control": "#857f74",
-        "control-2": "#aaa499",
-        "control-3": "#55514a",
-        "published": "#c2500a",
-        "truth": "#00795a",
-    },
-    "dark": {
-        "paper": "#15171a",
-        "ink": "#e8e5de",
-        "muted": "#a39f96",
-        "grid": "#2b2e33",
-        "ours": "#6db3ec",
-        "ours-2": "#b9daf6",
-        "ours-3": "#3d86c6",
-        "control": "#a8a298",
-        "control-2": "#77736b",
-        "control-3": "#d0cbc1",
-        "published": "#f39c62",
-        "truth": "#43cfa1",
-    },
-}
-
-# 8 markers and 5 dashes: 40 series of a kind before a pair comes again
-_MARKERS = {"ours": "os^vPX*h", "control": "os^vPX*h", "published": "Dd", "truth": " x+1"}
-_DASHES: tuple[Any, ...] = (
-    "-",
-    (0, (7, 1.5, 1.5, 1.5)),
-    (0, (1.5, 1.5)),
-    (0, (11, 3)),
-    (0, (7, 1.5, 1.5, 1.5, 1.5, 1.5)),
-)
-
-_TRUTH_DASHES: tuple[Any, ...] = ((0, (4.5, 2.5)), (0, (1, 1.8)), (0, (9, 2.5, 1.5, 2.5)))
+BETWEEN = 16.0  # two panels
+MARGIN = 12.0  # around a figure
+POINTS_PER_CM = 72 / 2.54
+NARROWEST = 250.0  # panel that still has its ticks apart
 
 _RC: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
@@ -89,8 +49,27 @@ _RC: dict[Any, Any] = {
 }
 
 
+class Size(NamedTuple):
+    """How large panels are: the width of one and the height of its axes in units.
+
+    unit
+        The points of a unit; letters are `LETTERS` units high.
+    """
+
+    panel: float = WIDTH
+    plot: float = PLOT
+    unit: float = 1.0
+
+    def fits(self, letters: int) -> int:
+        """How many letters fit where `letters` fit into a panel of the usual width."""
+        return max(8, round(letters * self.panel / WIDTH))
+
+
+USUAL = Size()
+
+
 class Drawing(NamedTuple):
-    """A canvas, its colours, and the upper left corner of the panel that is drawn on it.
+    """A canvas, its colours, the size of panels, and the upper left corner of the panel on it.
 
     corner
         None where the panel is alone: the canvas then takes the panel's size.
@@ -98,7 +77,11 @@ class Drawing(NamedTuple):
 
     canvas: Canvas
     colours: Mapping[str, str]
+    size: Size = USUAL
     corner: tuple[float, float] | None = None
+
+    def points(self, units: Number) -> float:
+        return units * self.size.unit
 
 
 @contextmanager
@@ -110,90 +93,90 @@ def look(**more: Any) -> Iterator[None]:
         yield
 
 
-def comparable(panels: Sequence[Panel | Heatmap]) -> list[Panel | Heatmap]:
-    """The panels; those that show the same series by the same measure have one range of y.
-
-    Not where a panel would use less than a third of it.
-    """
-    alike: dict[Any, list[int]] = {}
-    for place, panel in enumerate(panels):
-        if isinstance(panel, Panel):
-            names = tuple((series.label, series.kind) for series in panel.series)
-            alike.setdefault((panel.y_label, panel.y_log, names), []).append(place)
-    found = list(panels)
-    for (_, log, _), places in alike.items():
-        chosen = [panel for place in places if isinstance(panel := panels[place], Panel)]
-        ends = [_ends(_values(panel), log) for panel in chosen]
-        if len(ends) < 2 or None in ends:
-            continue
-        lows, highs = zip(*filter(None, ends), strict=True)
-        size = _size(min(lows), max(highs), log)
-        if all(3 * _size(low, high, log) >= size for low, high in zip(lows, highs, strict=True)):
-            for place, panel in zip(places, chosen, strict=True):
-                found[place] = replace(panel, y_range=(min(lows), max(highs)))
-    return found
-
-
-def _values(panel: Panel) -> list[float]:
-    return [v for each in panel.series for v in (*each.y, *each.low, *each.high)]
-
-
-def _ends(values: Sequence[float], log: bool) -> tuple[float, float] | None:
-    """The smallest and the largest value that can be shown."""
-    shown = [v for v in values if math.isfinite(v) and not outside(v, log)]
-    return (min(shown), max(shown)) if shown else None
-
-
-def _size(low: float, high: float, log: bool) -> float:
-    return math.log(high / low) if log else high - low
-
-
-def one_legend(panels: Sequence[Panel | Heatmap]) -> list[Panel | Heatmap]:
-    """The panels; of those that follow each other with the same series the first names them."""
-    found: list[Panel | Heatmap] = []
-    named: list[tuple[str, str, bool]] | None = None
-    for panel in panels:
-        own = None
-        if isinstance(panel, Panel):
-            own = [(series.label, series.kind, series.line) for series in panel.series]
-            if own == named:
-                panel = replace(panel, legend=False)
-        found.append(panel)
-        named = own
-    return found
-
-
-def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str]) -> Canvas:
+def draw_panel(panel: Panel | Heatmap, colours: Mapping[str, str], size: Size = USUAL) -> Canvas:
     """One panel on a canvas of its own size."""
-    drawing = Drawing(Canvas(dpi=72), colours)
+    drawing = Drawing(Canvas(dpi=72), colours, size)
     drawing.canvas.patch.set_alpha(0)
     _draw(drawing, panel)
     return drawing.canvas
 
 
-def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
-    """A matplotlib figure: the title, and under it the panels in rows of two or three."""
+def draw_legend(panels: Sequence[Panel], colours: Mapping[str, str], size: Size) -> Canvas:
+    """One legend for all series of some panels, each named once, on a canvas of its own size."""
+    drawing = Drawing(Canvas(dpi=72), colours, size)
+    drawing.canvas.patch.set_alpha(0)
+    axes = drawing.canvas.add_axes((0, 0, 1, 1))
+    axes.set_axis_off()
+    named: set[tuple[str, str, bool]] = set()
+    for panel in panels:
+        for series, index in zip(panel.series, look_numbers(panel), strict=True):
+            name = (series.label, series.kind, series.line)
+            if name not in named:
+                named.add(name)
+                bare = replace(series, x=(), y=(), low=(), high=())
+                _series(drawing, axes, bare, index, (0.0, 1.0), False, 0.0)
+    _, height = _legend(drawing, axes)
+    drawing.canvas.set_size_inches(size.panel * size.unit / 72, height * size.unit / 72)
+    return drawing.canvas
+
+
+def layout(panels: int, width: Number | None = None, font: Number = LETTERS) -> tuple[Size, int]:
+    """The size of panels, and how many stand next to each other.
+
+    width
+        Of the whole figure, in points; None takes panels of the usual width, two or three in a row.
+    font
+        The height of the letters, in points.
+
+    Worked value: 16 cm are 453.5 points. With letters of 11.5 points two panels would have 206
+    points each, below `NARROWEST`, so they stand beneath each other.
+    """
+    unit, columns = font / LETTERS, 2 if panels in (2, 4) else max(1, min(3, panels))
+    if width is None:
+        return Size(unit=unit), columns
+    inside = width / unit - 2 * MARGIN
+    while columns > 1 and (inside - BETWEEN * (columns - 1)) / columns < NARROWEST:
+        columns -= 1
+    wide = (inside - BETWEEN * (columns - 1)) / columns
+    if wide < NARROWEST / 2:
+        least = (NARROWEST / 2 + 2 * MARGIN) * unit / POINTS_PER_CM
+        raise UserError(
+            f"width is {width / POINTS_PER_CM:.3g} cm; letters of {font:g} points need at least "
+            f"{math.ceil(10 * least) / 10:g} cm",
+            parameter="width",
+        )
+    return Size(wide, PLOT * min(1.0, max(0.75, wide / WIDTH)), unit), columns
+
+
+def draw_figure(
+    figure: Figure, theme: str = "light", *, width: Number | None = None, font: Number = LETTERS
+) -> Canvas:
+    """A matplotlib figure: the title, and under it the panels in rows; see `layout` for sizes."""
     if theme not in THEMES:
         raise UserError(
             f"there is no theme {theme!r}: choose from {', '.join(THEMES)}", parameter="theme"
         )
     colours = THEMES[theme]
-    with look():
+    with look(**_letters(font)):
         panels = one_legend(comparable(figure.panels))
-        sizes = [draw_panel(panel, colours).get_size_inches()[1] * 72 for panel in panels]
-        columns = 2 if len(sizes) in (2, 4) else max(1, min(3, len(sizes)))
+        size, columns = layout(len(panels), width, font)
+        sizes = [
+            draw_panel(panel, colours, size).get_size_inches()[1] * 72 / size.unit
+            for panel in panels
+        ]
         rows = [sizes[i : i + columns] for i in range(0, len(sizes), columns)]
-        width = WIDTH * columns + 16 * (columns - 1)
-        title = _within(figure.title, width, TITLE)
+        wide = size.panel * columns + BETWEEN * (columns - 1)
+        title = _within(figure.title, wide, TITLE)
         top = 12 + 18.0 * _count(title)
         height = top + sum(max(row) + 8 for row in rows) + 6
-        canvas = Canvas(dpi=72, figsize=((width + 24) / 72, height / 72))
+        inches = ((wide + 2 * MARGIN) * size.unit / 72, height * size.unit / 72)
+        canvas = Canvas(dpi=72, figsize=inches)
         canvas.patch.set_facecolor(colours["paper"])
         canvas.text(
-            12 / (width + 24),
+            MARGIN / (wide + 2 * MARGIN),
             1 - 10 / height,
             title,
-            fontsize=TITLE,
+            fontsize=TITLE * size.unit,
             weight="bold",
             color=colours["ink"],
             ha="left",
@@ -202,9 +185,15 @@ def draw_figure(figure: Figure, theme: str = "light") -> Canvas:
         for i, panel in enumerate(panels):
             row, column = divmod(i, columns)
             down = top + sum(max(sizes) + 8 for sizes in rows[:row])
-            corner = (12 + column * (WIDTH + 16), down)
-            _draw(Drawing(canvas, colours, corner), panel)
+            corner = (MARGIN + column * (size.panel + BETWEEN), down)
+            _draw(Drawing(canvas, colours, size, corner), panel)
     return canvas
+
+
+def _letters(font: Number) -> dict[str, Any]:
+    """The settings of matplotlib that scale with the letters."""
+    unit = font / LETTERS
+    return {"font.size": font, "xtick.major.pad": 3.5 * unit, "ytick.major.pad": 3.5 * unit}
 
 
 def _within(text: str, width: float, size: float) -> str:
@@ -230,22 +219,23 @@ def _draw(drawing: Drawing, panel: Panel | Heatmap) -> None:
 
 def _lines(drawing: Drawing, axes: Axes, panel: Panel) -> None:
     _frame(drawing, axes)
-    axes.set_xlabel(textwrap.fill(panel.x_label, 60), color=drawing.colours["ink"])
+    axes.set_xlabel(
+        textwrap.fill(panel.x_label, drawing.size.fits(60)),
+        color=drawing.colours["ink"],
+        labelpad=drawing.points(4),
+    )
     if not any(len(series.x) for series in panel.series):
         _nothing(drawing, axes)
         _place(drawing, axes, panel.title, panel.y_label)
         return
-    low, high = _limits([*_values(panel), *panel.y_range], panel.y_log)
-    _scale(axes, panel, low, high)
-    seen: dict[str, int] = {}
+    low, high = _limits([*values_of(panel), *panel.y_range], panel.y_log)
+    _scale(drawing, axes, panel, low, high)
     marks = _side_by_side(panel.series)
-    for series in panel.series:
-        index = seen.get(series.kind, 0)
-        seen[series.kind] = index + 1
+    for series, index in zip(panel.series, look_numbers(panel), strict=True):
         dodge = marks.index(id(series)) - (len(marks) - 1) / 2 if id(series) in marks else 0.0
         _series(drawing, axes, series, index, (low, high), panel.y_log, dodge)
     legend, below = _legend(drawing, axes) if panel.legend else (None, 0.0)
-    below += LINE * max((_count(name) - 1 for name in _wrapped(panel.x_names)), default=0)
+    below += LINE * max((_count(name) - 1 for name in _wrapped(drawing, panel.x_names)), default=0)
     # a horizontal label over the axis reads without turning the head or the phone
     _place(drawing, axes, panel.title, panel.y_label, below=below, legend=legend)
 
@@ -268,7 +258,10 @@ def _series(
 ) -> None:
     """One series with its intervals; marks that share an x stand side by side."""
     look = series_look(series, index, drawing.colours)
-    shift = ScaledTranslation(6 * dodge / 72, 0, drawing.canvas.dpi_scale_trans)
+    for name in ("markersize", "linewidth", "markeredgewidth"):
+        if name in look:
+            look[name] = drawing.points(look[name])
+    shift = ScaledTranslation(drawing.points(6 * dodge) / 72, 0, drawing.canvas.dpi_scale_trans)
     where = axes.transData + shift
     x, y = np.asarray(series.x, float), np.asarray(series.y, float)
     if series.low and series.high:
@@ -278,9 +271,8 @@ def _series(
         if series.line:
             axes.fill_between(x, low, high, color=colour, alpha=0.16, linewidth=0, zorder=1)
         else:
-            axes.vlines(
-                x, low, high, color=colour, linewidth=1.6, alpha=0.75, zorder=2, transform=where
-            )
+            bar = {"linewidth": drawing.points(1.6), "alpha": 0.75, "zorder": 2}
+            axes.vlines(x, low, high, color=colour, transform=where, **bar)
     out = np.array([outside(v, log) for v in series.y], bool)
     shown = np.where(out, np.nan, y)
     # enough markers to tell lines apart, no beads; marks without a line are the data: all of them
@@ -291,39 +283,13 @@ def _series(
         at = x[out & ((y == math.inf) == upper)]
         edge = limits[1] if upper else limits[0]
         style = {"color": look["color"], "linestyle": "none", "clip_on": False, "zorder": 6}
+        style["markersize"] = drawing.points(6)
         axes.plot(at, np.full(len(at), edge), marker="^" if upper else "v", **style)
-
-
-def series_look(series: Series, index: int, colours: Mapping[str, str]) -> dict[str, Any]:
-    """Marker, dash and shade of the index-th series of its kind."""
-    kind, shade = series.kind, index % 3
-    several = kind in ("ours", "control") and shade
-    colour = colours[f"{kind}-{shade + 1}" if several else kind]
-    marker = _MARKERS[kind][index % len(_MARKERS[kind])]
-    look: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 5.5, "zorder": 3}
-    look["linestyle"] = _DASHES[index % len(_DASHES)] if series.line else "none"
-    look["linewidth"] = 1.8
-    if kind == "control":
-        look |= {"linewidth": 1.3, "markerfacecolor": colours["paper"], "markeredgewidth": 1.2}
-    if kind == "published":
-        look |= {"markerfacecolor": colours["paper"], "markersize": 7, "markeredgewidth": 1.5}
-        look |= {"linewidth": 0.9, "zorder": 5}
-    if kind == "truth":
-        dashes = _TRUTH_DASHES[index % len(_TRUTH_DASHES)]
-        look |= {"linestyle": dashes if series.line else "none", "zorder": 4}
-        if not series.line:
-            look |= {"marker": "_", "markersize": 22, "markeredgewidth": 2, "zorder": 2}
-    return look
-
-
-def outside(value: float, log: bool) -> bool:
-    """Whether an axis has no place for a value: an infinite one, or not above 0 on a log axis."""
-    return math.isinf(value) or (log and value <= 0)
 
 
 def _limits(values: Sequence[float], log: bool) -> tuple[float, float]:
     """Limits that contain every value that can be shown, with some air."""
-    ends = _ends(values, log)
+    ends = ends_of(values, log)
     if ends is None:
         return (0.1, 10.0) if log else (0.0, 1.0)
     low, high = ends
@@ -334,7 +300,7 @@ def _limits(values: Sequence[float], log: bool) -> tuple[float, float]:
     return low - air, high + air
 
 
-def _scale(axes: Axes, panel: Panel, low: float, high: float) -> None:
+def _scale(drawing: Drawing, axes: Axes, panel: Panel, low: float, high: float) -> None:
     if panel.x_log:
         axes.set_xscale("log")
     if panel.y_log:
@@ -361,12 +327,13 @@ def _scale(axes: Axes, panel: Panel, low: float, high: float) -> None:
         axis.set_minor_locator(NullLocator())
         axis.set_minor_formatter(NullFormatter())
     if panel.x_names:
-        axes.set_xticks(range(len(panel.x_names)), _wrapped(panel.x_names))
+        axes.set_xticks(range(len(panel.x_names)), _wrapped(drawing, panel.x_names))
 
 
-def _wrapped(names: Sequence[str]) -> list[str]:
+def _wrapped(drawing: Drawing, names: Sequence[str]) -> list[str]:
     """Names of places side by side, in lines that do not meet."""
-    return [textwrap.fill(name, max(8, 56 // len(names))) for name in names]
+    letters = drawing.size.fits(56)
+    return [textwrap.fill(name, max(8, letters // len(names))) for name in names]
 
 
 def _tick(value: float, _: int | None = None) -> str:
@@ -380,8 +347,9 @@ def _tick(value: float, _: int | None = None) -> str:
 def _legend(drawing: Drawing, axes: Axes) -> tuple[Legend, float]:
     """Labels at the bottom, in as many columns as fit, and their height."""
     handles, labels = axes.get_legend_handles_labels()
-    wrapped = [textwrap.fill(label, 48) for label in labels]
-    columns = max(1, min(len(labels), 58 // (max(map(len, labels), default=0) + 6)))
+    wrapped = [textwrap.fill(label, drawing.size.fits(48)) for label in labels]
+    room = drawing.size.fits(58)
+    columns = max(1, min(len(labels), room // (max(map(len, labels), default=0) + 6)))
     lines = [1 + text.count("\n") for text in wrapped]
     rows = math.ceil(len(lines) / columns)
     legend = drawing.canvas.legend(
@@ -392,7 +360,7 @@ def _legend(drawing: Drawing, axes: Axes) -> tuple[Legend, float]:
         ncols=columns,
         frameon=False,
         labelcolor=drawing.colours["ink"],
-        fontsize=11.5,
+        fontsize=drawing.points(LETTERS),
         handlelength=2.8,
         columnspacing=1.4,
         borderpad=0.1,
@@ -409,7 +377,7 @@ def _place(
     label: str = "",
     *,
     below: float = 0.0,
-    height: float = PLOT,
+    height: float | None = None,
     width: float | None = None,
     legend: Legend | None = None,
 ) -> Callable[[float], tuple[float, float, float, float]]:
@@ -417,40 +385,40 @@ def _place(
 
     Returns a function: the place of a bar of some width, right of the axes.
     """
-    canvas, colours, corner = drawing
-    head, line = textwrap.fill(title, 48), textwrap.fill(label, 54)
+    canvas, colours, size, corner = drawing
+    height = height or size.plot
+    head, line = textwrap.fill(title, size.fits(48)), textwrap.fill(label, size.fits(54))
     heads, lines = _count(head), _count(line)
     top = 4 + LINE * (heads + lines) + (8 if heads or lines else 2)
     bottom = below + 26 + LINE * _count(axes.get_xlabel())
     total = top + height + bottom
     if corner is None:
-        canvas.set_size_inches(WIDTH / 72, total / 72)
-    page_width, page_height = canvas.get_size_inches() * 72
+        canvas.set_size_inches(size.panel * size.unit / 72, total * size.unit / 72)
+    page_width, page_height = canvas.get_size_inches() * 72 / size.unit
     x0, down = corner or (0.0, 0.0)
     y0 = page_height - down - total
 
     def point(x: float, y: float) -> tuple[float, float]:
-        """Points from the lower left corner of the panel, as shares of the canvas."""
+        """Units from the lower left corner of the panel, as shares of the canvas."""
         return float((x0 + x) / page_width), float((y0 + y) / page_height)
 
     def box(x: float, y: float, wide: float, tall: float) -> tuple[float, float, float, float]:
         return (*point(x, y), float(wide / page_width), float(tall / page_height))
 
-    axes.set_position(box(0.15 * WIDTH, bottom, 0.8 * WIDTH, height))
+    axes.set_position(box(0.15 * size.panel, bottom, 0.8 * size.panel, height))
     renderer = FigureCanvasAgg(canvas).get_renderer()  # measures text; a whole drawing costs double
     ticks = axes.yaxis.get_tightbbox(renderer)  # labels of the ticks and of the axis
-    left = (axes.bbox.x0 - ticks.x0) * 72 / canvas.dpi + 3 if ticks else 4.0
-    wide = width or WIDTH - left - 12
+    left = (axes.bbox.x0 - ticks.x0) * 72 / canvas.dpi / size.unit + 3 if ticks else 4.0
+    wide = width or size.panel - left - 12
     axes.set_position(box(left, bottom, wide, height))
     style: dict[str, Any] = {"ha": "left", "va": "top"}
-    canvas.text(
-        *point(1.5, total - 3), head, fontsize=12, weight="bold", color=colours["ink"], **style
-    )
+    bold = {"fontsize": drawing.points(12), "weight": "bold", "color": colours["ink"]}
+    canvas.text(*point(1.5, total - 3), head, **bold, **style)
     below_head = point(1.5, total - 3 - LINE * heads)
     canvas.text(*below_head, line, color=colours["muted"], **style)
     if legend:
         legend.set_bbox_to_anchor(point(0.0, 0.0), transform=canvas.transFigure)
-    return lambda bar: box(left + wide + 0.02 * WIDTH, bottom, bar, height)
+    return lambda bar: box(left + wide + 0.02 * size.panel, bottom, bar, height)
 
 
 def _count(text: str) -> int:
@@ -501,17 +469,22 @@ def _heatmap(drawing: Drawing, axes: Axes, heatmap: Heatmap) -> None:
         axes.tick_params(axis="x", labelrotation=90)
     rows, columns = values.shape
     longest *= 6.4
-    width = WIDTH - 120 - longest / 2  # room for labels on the left, the colour bar on the right
+    # room for labels on the left, the colour bar on the right
+    width, tallest = drawing.size.panel - 120 - longest / 2, 1.3 * drawing.size.plot
     height = width * rows / columns
-    if height > 260 and rows < 3 * columns:  # keep cells square
-        width, height = 260 * columns / rows, 260.0
-    height = min(max(height, 90.0), 260.0)
+    if height > tallest and rows < 3 * columns:  # keep cells square
+        width, height = tallest * columns / rows, tallest
+    height = min(max(height, 90.0), tallest)
     below = max(0.0, longest - 12)
     right_of_it = _place(drawing, axes, heatmap.title, below=below, height=height, width=width)
-    beside = drawing.canvas.add_axes(right_of_it(0.025 * WIDTH))
+    beside = drawing.canvas.add_axes(right_of_it(0.025 * drawing.size.panel))
     bar = drawing.canvas.colorbar(image, cax=beside)
     beside.patch.set_alpha(0)
-    beside.tick_params(colors=drawing.colours["muted"], length=2, labelsize=10.5)
+    beside.tick_params(
+        colors=drawing.colours["muted"],
+        length=drawing.points(2),
+        labelsize=drawing.points(10.5),
+    )
     beside.yaxis.set_major_locator(MaxNLocator(5))
     beside.yaxis.set_major_formatter(FuncFormatter(_tick))
     bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
@@ -524,9 +497,15 @@ def _frame(drawing: Drawing, axes: Axes, *, grid: bool = True) -> None:
     for side in ("left", "bottom"):
         axes.spines[side].set_color(drawing.colours["muted"])
         axes.spines[side].set_visible(grid)
-    axes.tick_params(colors=drawing.colours["muted"], length=3, labelsize=11)
+        axes.spines[side].set_linewidth(drawing.points(0.8))
+    axes.tick_params(
+        colors=drawing.colours["muted"],
+        length=drawing.points(3),
+        width=drawing.points(0.8),
+        labelsize=drawing.points(11),
+    )
     if grid:
-        axes.grid(axis="y", color=drawing.colours["grid"], linewidth=0.8)
+        axes.grid(axis="y", color=drawing.colours["grid"], linewidth=drawing.points(0.8))
         axes.set_axisbelow(True)
 
 

@@ -29,7 +29,7 @@ from triptych.studies.api.records import from_json, to_json
 from triptych.studies.api.study import AnyStudy, Scale
 
 REPORT = "report.html"
-LECTURE = "lecture.html"
+SLIDES = "slides.html"
 
 
 class Results(NamedTuple):
@@ -292,24 +292,18 @@ def _has_all(store: Store | None, path: Path, run: StudyRun) -> bool:
     )
 
 
-def write_report_of(
-    results: Results, path: Path, *, folder: Path | None = None, lecture: Sequence[str] = ()
-) -> None:
+def write_report_of(results: Results, path: Path, *, folder: Path | None = None) -> None:
     """Render the report of a run folder to `path`.
 
     folder
         The run folder, which knows the verdicts of the run before.
-    lecture
-        Ids of claims: a short page of these alone.
     """
     from triptych.lab.results.report import write_report
 
-    write_report(path, render_report_of(results, folder=folder, lecture=lecture))
+    write_report(path, render_report_of(results, folder=folder))
 
 
-def render_report_of(
-    results: Results, *, folder: Path | None = None, lecture: Sequence[str] = ()
-) -> str:
+def render_report_of(results: Results, *, folder: Path | None = None) -> str:
     """The report as a page; the arguments are those of `write_report_of`."""
     from triptych.lab.results.report import render_report
     from triptych.lab.running.environment import environment
@@ -318,9 +312,25 @@ def render_report_of(
         results.published,
         results.runs,
         own=results.own,
-        generated=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        generated=_now(),
         environment=environment(),
         problems=results.problems,
         changes=changes(folder, results.judged),
-        lecture=lecture,
     )
+
+
+def write_slides_of(results: Results, path: Path, ids: Sequence[str] = ()) -> int:
+    """Write the claims of these ids, one a screen, and the chosen ones where none is named.
+
+    Returns how many slides there are.
+    """
+    from triptych.lab.results.report import write_report
+    from triptych.lab.results.slides import render_slides
+
+    page, count = render_slides(results.judged, results.runs, ids, generated=_now())
+    write_report(path, page)
+    return count
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")

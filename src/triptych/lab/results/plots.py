@@ -10,16 +10,15 @@ import io
 import math
 import re
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
-from triptych.lab.results.drawing import (
-    THEMES,
-    comparable,
-    draw_panel,
-    look,
-    one_legend,
-    outside,
-)
+from matplotlib.figure import Figure as Canvas
+
+from triptych.lab.results.drawing import USUAL, WIDTH, Size, draw_legend, draw_panel, look
 from triptych.lab.results.kept_drawings import Drawing, kept_or_drawn
+from triptych.lab.results.series_looks import THEMES
+from triptych.lab.results.shared_axes import comparable, one_legend, outside
 from triptych.studies.api.figures import Figure, Heatmap, Panel
 
 # name of the CSS variable -> the colour that matplotlib draws in its place
@@ -74,6 +73,29 @@ def panel_svgs(figure: Figure, *, prefix: str | None = None) -> list[str]:
     return svgs
 
 
+def row_svgs(figure: Figure, *, prefix: str, size: Size) -> tuple[list[str], list[str]]:
+    """Panels that stand in one row, and one legend for all: as wide as the row, and narrow.
+
+    There is no legend where there is no series.
+    """
+    shared = one_legend(comparable(figure.panels))
+    bare = [replace(each, legend=False) if isinstance(each, Panel) else each for each in shared]
+    svgs = []
+    for i, panel in enumerate(bare):
+        body, width, height = _drawn(panel, f"{prefix}-{i}", size)
+        svgs.append(_wrapped(body, width, height, panel.title or figure.title, f"{prefix}-{i}"))
+    named = [panel for panel in shared if isinstance(panel, Panel) and panel.series]
+    legends = []
+    for name, wide in (("wide", size.panel * max(1.1, len(bare))), ("narrow", WIDTH)):
+        if named:
+            row = size._replace(panel=wide)
+            drawing = _taken(lambda row=row: draw_legend(named, SENTINELS, row))
+            own = f"{prefix}-{name}"
+            body = drawing.body.replace(_PREFIX, own)
+            legends.append(_wrapped(body, drawing.width, drawing.height, "Legend", own))
+    return svgs, legends
+
+
 def share_styles(page: str) -> str:
     """The same page, with styles that many marks of its drawings have written once, as classes.
 
@@ -123,15 +145,19 @@ def _wrapped(body: str, width: float, height: float, title: str, prefix: str) ->
     )
 
 
-def _drawn(panel: Panel | Heatmap, prefix: str) -> Drawing:
+def _drawn(panel: Panel | Heatmap, prefix: str, size: Size = USUAL) -> Drawing:
     """The SVG elements of one panel; their ids begin with the prefix."""
-    kept = kept_or_drawn(panel, lambda: _drawn_anew(panel))
+    kept = kept_or_drawn(panel, size, lambda: _drawn_anew(panel, size))
     return kept._replace(body=kept.body.replace(_PREFIX, prefix))
 
 
-def _drawn_anew(panel: Panel | Heatmap) -> Drawing:
+def _drawn_anew(panel: Panel | Heatmap, size: Size) -> Drawing:
+    return _taken(lambda: draw_panel(panel, SENTINELS, size))
+
+
+def _taken(draw: Callable[[], Canvas]) -> Drawing:
     with look(**{"svg.fonttype": "none"}):
-        canvas = draw_panel(panel, SENTINELS)
+        canvas = draw()
         out = io.StringIO()
         # no "Date": the same figure is the same bytes
         canvas.savefig(out, format="svg", metadata={"Date": None, "Creator": None})

@@ -12,13 +12,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from triptych.core.files import write_text
 from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
-from triptych.lab.results.chosen import ChosenClaim, choose, load_chosen
+from triptych.lab.results.chosen import ChosenClaim, load_chosen
 from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun, scale_name, total_seconds
 from triptych.lab.results.report_text import duration, number
@@ -36,7 +36,6 @@ def render_report(
     own: Mapping[str, Sequence[Judged]] | None = None,
     problems: Sequence[str] = (),
     changes: Sequence[Change] | None = None,
-    lecture: Sequence[str] = (),
 ) -> str:
     """The whole page. `generated` says when, `environment` on what machine.
 
@@ -46,8 +45,6 @@ def render_report(
         Sentences on what cannot be shown.
     changes
         What is new since the run before; None when there was none.
-    lecture
-        Ids of claims: a short page of these alone, without ledger and studies.
     """
     own = own or {}
     anchors = report_studies.anchors(runs)
@@ -58,19 +55,17 @@ def render_report(
     counted = [line for line in judged if not line.entry.extension]
     own_lines = [line for lines in own.values() for line in lines]
     every = [*judged, *own_lines]
-    chosen = choose(lecture, every) if lecture else load_chosen()
-    large, elsewhere = _large(chosen, every, runs, anchors, {} if lecture else links)
+    large, elsewhere = _large(load_chosen(), every, runs, anchors, links)
     studies = [
         report_studies.study_view(number, anchors[number], every, runs, elsewhere)
-        for number in ([] if lecture else range(len(runs)))
+        for number in range(len(runs))
     ]
-    page = _environment().get_template("report.html.jinja")
+    page = template("report.html.jinja")
     return share_styles(
         page.render(
-            style=Markup(_text("report.css")),
-            dark=Markup(_text("dark.css")),
-            script=Markup(_text("theme.js") + _text("report.js")),
-            lecture=bool(lecture),
+            style=Markup(page_part("report.css")),
+            dark=Markup(page_part("dark.css")),
+            script=Markup(page_part("theme.js") + page_part("report.js")),
             score=report_claims.score(counted),
             own_score=report_claims.score(own_lines) if own_lines else [],
             total=len(counted),
@@ -85,12 +80,12 @@ def render_report(
             ),
             changes=changes,
             chosen=large,
-            groups=[] if lecture else report_claims.groups(judged, own, links),
+            groups=report_claims.groups(judged, own, links),
             parts=report_claims.parts(judged),
             kinds=list(ledger.KINDS.items()),
             studies=studies,
-            chapters=[] if lecture else report_studies.chapters(runs, studies),
-            glossary=tomllib.loads(_text("glossary.toml")),
+            chapters=report_studies.chapters(runs, studies),
+            glossary=tomllib.loads(page_part("glossary.toml")),
             started=any(unit.status != "pending" for run in mine for unit in run.units),
             generated=generated,
             environment=environment,
@@ -129,10 +124,15 @@ def _large(
     return views, elsewhere
 
 
+def template(name: str) -> Template:
+    """A page of this folder, with the filters and words of a report."""
+    return _environment().get_template(name)
+
+
 @functools.cache
 def _environment() -> Environment:
     page = Environment(
-        loader=FunctionLoader(_text),
+        loader=FunctionLoader(page_part),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -154,5 +154,6 @@ def write_report(path: Path, html: str) -> None:
     write_text(path, html, advice=advice)
 
 
-def _text(name: str) -> str:
+def page_part(name: str) -> str:
+    """The text of a file next to this one: a template, a look, a script."""
     return files("triptych.lab.results").joinpath(name).read_text("utf-8")

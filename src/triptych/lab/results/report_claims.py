@@ -120,6 +120,7 @@ def chosen_views(
                 "why": each.why,
                 "first": first,
                 "checks": checks[:MOST_CHECKS],
+                "every_check": checks,
                 "more_checks": max(0, len(checks) - MOST_CHECKS),
                 "place": place,
             }

@@ -142,7 +142,7 @@ def _next(judged: Sequence[Judged]) -> str:
         return f"`triptych run {open_ones[0].study} --scale laptop` gives a verdict."
     known = [line.id for line in judged if line.headline]
     if known:
-        return f"`triptych report --lecture {known[0]}` makes a page of one claim."
+        return f"`triptych report --slides --claim {known[0]}` makes a slide of one claim."
     return "`triptych new study my_study` writes the start of a study of your own."
 
 

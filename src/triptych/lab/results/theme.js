@@ -17,5 +17,9 @@
     theme = themes[(themes.indexOf(theme) + 1) % themes.length];
     paint();
   });
+  // another page of this browser, or the page around a frame, has changed it
+  window.addEventListener("storage", function (event) {
+    if (event.key === "triptych-theme" && themes.includes(event.newValue)) { theme = event.newValue; paint(); }
+  });
   paint();
 })();

@@ -11,23 +11,59 @@ from triptych.lab.serving import block_gibbs, hidden_tokens, replays, verifier_e
 
 
 class Page(NamedTuple):
-    """The name of the template and script, and what the navigation says."""
+    """The name of the template and script, what the navigation says, and what is there.
+
+    of_a_run
+        It shows a run folder, so a demonstration does not have it.
+    """
 
     file: str
     title: str
+    about: str = ""
+    of_a_run: bool = False
 
 
 PAGES = {
-    "": Page("run", "Run"),
-    "replay": Page("replay", "Replay"),
-    "hidden-tokens": Page("hidden_tokens", "Hidden tokens"),
-    "blocks": Page("blocks", "Blocks"),
-    "verifier-error": Page("verifier_error", "Verifier's error"),
+    "": Page("start", "Start"),
+    "run": Page(
+        "run", "Run", "What the run has decided so far, and what it computes now.", of_a_run=True
+    ),
+    "report": Page(
+        "",
+        "Report",
+        "Every result with its checks and figures, from the rows so far.",
+        of_a_run=True,
+    ),
+    "replay": Page(
+        "replay",
+        "Replay",
+        "Two algorithms write the same string with a verifier's help, under one player.",
+    ),
+    "hidden-tokens": Page(
+        "hidden_tokens",
+        "Hidden tokens",
+        "Hide tokens of a hidden Markov model, and see the exact posteriors move.",
+    ),
+    "blocks": Page(
+        "blocks",
+        "Blocks",
+        "Set coupling and block size of Gibbs sampling: the gap, the mixing time, one chain.",
+    ),
+    "verifier-error": Page(
+        "verifier_error",
+        "Verifier's error",
+        "Make a verifier wrong by a known factor, and see whose law stays near the target.",
+    ),
 }
 
 
-def render(path: str, folder: Path) -> str:
-    """The page at a path."""
+def offered(folder: Path | None) -> dict[str, Page]:
+    """The pages of a site; those of a run only where there is a folder."""
+    return {path: page for path, page in PAGES.items() if folder or not page.of_a_run}
+
+
+def render(path: str, folder: Path | None) -> str:
+    """The page at a path of a site, which has a run folder or none."""
     page = PAGES[path]
     environment = Environment(
         loader=FunctionLoader(lambda name: _text("serving", "templates", name)),
@@ -37,14 +73,14 @@ def render(path: str, folder: Path) -> str:
         lstrip_blocks=True,
     )
     look = _text("results", "report.css") + _text("serving", "templates", "layout.css")
-    script = _text("serving", "templates", "layout.js") + _text(
-        "serving", "templates", f"{page.file}.js"
+    script = _text("results", "theme.js") + "".join(
+        _text("serving", "templates", f"{name}.js") for name in ("layout", page.file)
     )
     return environment.get_template(f"{page.file}.html.jinja").render(
         here=path,
         title=page.title,
-        pages=PAGES,
-        folder=str(folder),
+        pages=offered(folder),
+        folder=str(folder) if folder else "",
         style=Markup(look),
         dark=Markup(_text("results", "dark.css")),
         script=Markup(script),

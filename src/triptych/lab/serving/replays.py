@@ -1,15 +1,12 @@
-"""The page of replays: one or two algorithms on the same task, with their costs."""
+"""The page of replays: one or two algorithms on the same task, under one player."""
 
-from typing import Any
-
-from triptych.core.validation import as_number, as_seed
+from triptych.core.validation import UserError, as_list, as_number, as_seed, shown
 from triptych.inference.guided.algorithm import algorithms
-from triptych.inference.guided.generation import Result
 from triptych.lab.replay import demonstrations
-from triptych.lab.replay.page import render_trace
+from triptych.lab.replay.comparison import Side, render_comparison
 from triptych.lab.serving.questions import Question, as_choice, check_names
 
-NAMES = ("algorithm", "task", "noise", "seed")
+NAMES = ("algorithms", "task", "noise", "seed")
 
 
 def choices() -> dict[str, list[str]]:
@@ -17,45 +14,29 @@ def choices() -> dict[str, list[str]]:
     return {"algorithms": list(algorithms()), "tasks": list(demonstrations.TASKS)}
 
 
-def answer(question: Question) -> dict[str, Any]:
-    """What one generation wrote, whether it is right, and what it cost.
+def page(question: Question) -> str:
+    """The replays of one or two algorithms as an HTML page, with their costs.
 
     Worked value: ancestral sampling of 8 bits asks the model 8 times and the verifier never.
     """
-    demo, result, _ = _generated(question)
-    right = demo.correct(result)[0]
-    costs = result.costs
-    return {
-        "title": algorithms()[question["algorithm"]].title,
-        "text": demo.text(result.tokens[0, : int(result.lengths[0])].tolist()),
-        "right": right,
-        "model": int(costs.generator_calls[0]),
-        "verifier": int(costs.verifier_calls[0]),
-        "written": int(costs.generated[0]),
-        "erased": int(costs.erased[0]),
-    }
-
-
-def page(question: Question) -> str:
-    """The replay of the same generation, as an HTML page."""
-    demo, result, told = _generated(question)
-    chosen = algorithms()[question["algorithm"]]
-    return render_trace(
-        result,
-        names=demo.names,
-        title=f"{chosen.title}: {demo.title}",
-        about=f"{demo.about} {told}",
-        correct=demo.correct(result),
-    )
-
-
-def _generated(question: Question) -> tuple[demonstrations.Demonstration, Result, str]:
     check_names(question, NAMES)
     known = choices()  # names alone: a file of somebody's own is never run from here
-    chosen = algorithms()[as_choice("algorithm", question["algorithm"], known["algorithms"])]
+    names = as_list("algorithms", question["algorithms"], "names")
+    if not 1 <= len(names) <= 2:
+        raise UserError(
+            f"algorithms is {shown(names)}; it must have one name or two", parameter="algorithms"
+        )
     task = as_choice("task", question["task"], known["tasks"])
     noise = as_number("noise", question["noise"], at_least=0, at_most=1)
     seed = as_seed(question["seed"], at_most=2**31)
     demo = demonstrations.demonstration(task, seed=seed)
-    verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
-    return demo, demonstrations.generate(chosen(), demo, verifier, seed=seed), told
+    sides, told = list[Side](), ""
+    for name in names:
+        chosen = algorithms()[as_choice("algorithms", name, known["algorithms"])]
+        verifier, told = demonstrations.noisy(demo, soft=chosen.soft, noise=noise, seed=seed)
+        result = demonstrations.generate(chosen(), demo, verifier, seed=seed)
+        text = demo.text(result.tokens[0, : int(result.lengths[0])].tolist())
+        side = Side(chosen.title, result, [text], demo.correct(result), demo.names, told)
+        sides.append(side)
+    title = " against ".join(side.title for side in sides)
+    return render_comparison(sides, title=f"{title}: {demo.title}", about=demo.about)

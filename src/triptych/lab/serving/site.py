@@ -19,7 +19,6 @@ ANSWERS: Mapping[str, Callable[[Question], dict[str, Any]]] = {
     "hidden-tokens": hidden_tokens.answer,
     "blocks": block_gibbs.answer,
     "verifier-error": verifier_error.answer,
-    "replay": replays.answer,
 }
 MAX_QUESTION = 4000  # characters
 MAX_FILE = 2**26  # bytes of a page in the run folder
@@ -44,11 +43,15 @@ class Answer(NamedTuple):
 
 
 class Site:
-    """The pages of a run folder, which may grow or not be there yet."""
+    """The pages of a run folder, which may grow or not be there yet.
 
-    def __init__(self, folder: Path) -> None:
+    Without a folder there are the hands-on pages alone.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
         self.folder = folder
-        self.live = Live(folder)
+        self.pages = pages.offered(folder)
+        self.live = None if folder is None else Live(folder)
         self._computing = threading.Lock()  # one question at a time: they share the cores
         self._reporting = threading.Lock()
         self._report: tuple[str, str] | None = None
@@ -57,72 +60,79 @@ class Site:
     def answer(self, path: str, query: str = "") -> Answer:
         """What is at a path below the token."""
         kind, _, name = path.partition("/")
-        if path == "live":
-            state = self.live.state() | {"files": sorted(self._files())}
-            return _json(state)
-        if path == "report":
-            return self._report_page()
+        if self.folder and self.live:
+            if path == "live":
+                return _json(self.live.state() | {"files": sorted(_files(self.folder))})
+            if path == "report":
+                return self._report_page(self.folder, self.live)
+            if kind == "files":
+                return _file(self.folder, unquote(name))
         if path == "replay-page":
             with self._computing:
                 return Answer(replays.page(_question(query)))
         if kind == "answers" and name in ANSWERS:
             with self._computing:
                 return _json(ANSWERS[name](_question(query)))
-        if kind == "files":
-            return self._file(unquote(name))
-        if path in pages.PAGES:
+        if path in self.pages:
             return Answer(pages.render(path, self.folder))
         raise NotFound(f"There is no page {path!r} here.")
 
-    def _report_page(self) -> Answer:
+    def _report_page(self, folder: Path, live: Live) -> Answer:
         """The report; at first the folder's own, if it is of the rows stored now.
 
         A new one is made behind it, with the judges of today.
         """
-        if self._report is None and (kept := self._written_report()) is not None:
+        if self._report is None and (kept := _written_report(folder)) is not None:
             if self._behind is None:
-                self._behind = threading.Thread(target=self._current_report, daemon=True)
-                self._behind.start()
+                make = threading.Thread(
+                    target=self._current_report, args=(folder, live), daemon=True
+                )
+                self._behind = make
+                make.start()
             return Answer(kept, alone=True)
-        return Answer(self._current_report())
+        return Answer(self._current_report(folder, live))
 
-    def _written_report(self) -> str | None:
-        """The folder's report; None where there is none or the rows are newer."""
-        file, store = self.folder / REPORT, self.folder / FILE
-        log = store.with_name(f"{FILE}-wal")  # what SQLite has not put into the store yet
-        try:
-            rows = store.stat().st_mtime_ns
-            if log.exists() and log.stat().st_size:
-                rows = max(rows, log.stat().st_mtime_ns)
-            if not _is_plain(file) or file.stat().st_mtime_ns < rows:
-                return None
-            return file.read_text("utf-8")
-        except (OSError, UnicodeDecodeError):
-            return None
-
-    def _current_report(self) -> str:
+    def _current_report(self, folder: Path, live: Live) -> str:
         """The report of the rows stored now; it is made again when units have ended."""
         with self._reporting:
-            stamp = self.live.stamp()
+            stamp = live.stamp()
             if self._report is None or self._report[0] != stamp:
-                self._report = (stamp, self._render_report())
+                self._report = (stamp, _rendered_report(folder))
             return self._report[1]
 
-    def _render_report(self) -> str:
-        if not (self.folder / FILE).exists():
-            return render_report_of(gather(None))
-        with Store.read(self.folder) as store:
-            return render_report_of(gather(store), folder=self.folder)
 
-    def _files(self) -> dict[str, Path]:
-        """The HTML files that lie in the run folder itself."""
-        return {file.name: file for file in self.folder.glob("*.html") if _is_plain(file)}
+def _written_report(folder: Path) -> str | None:
+    """The folder's report; None where there is none or the rows are newer."""
+    file, store = folder / REPORT, folder / FILE
+    log = store.with_name(f"{FILE}-wal")  # what SQLite has not put into the store yet
+    try:
+        rows = store.stat().st_mtime_ns
+        if log.exists() and log.stat().st_size:
+            rows = max(rows, log.stat().st_mtime_ns)
+        if not _is_plain(file) or file.stat().st_mtime_ns < rows:
+            return None
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError):
+        return None
 
-    def _file(self, name: str) -> Answer:
-        file = self._files().get(name)  # a name of the list, never a path
-        if file is None:
-            raise NotFound(f"There is no page {name!r} in the run folder.")
-        return Answer(file.read_text(encoding="utf-8", errors="replace"), alone=True)
+
+def _rendered_report(folder: Path) -> str:
+    if not (folder / FILE).exists():
+        return render_report_of(gather(None))
+    with Store.read(folder) as store:
+        return render_report_of(gather(store), folder=folder)
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The HTML files that lie in the run folder itself."""
+    return {file.name: file for file in folder.glob("*.html") if _is_plain(file)}
+
+
+def _file(folder: Path, name: str) -> Answer:
+    file = _files(folder).get(name)  # a name of the list, never a path
+    if file is None:
+        raise NotFound(f"There is no page {name!r} in the run folder.")
+    return Answer(file.read_text(encoding="utf-8", errors="replace"), alone=True)
 
 
 def _is_plain(file: Path) -> bool:

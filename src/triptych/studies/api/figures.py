@@ -47,6 +47,7 @@ class Panel:
     x_names: words at x = 0, 1, …, where these stand for things and not for numbers.
     y_range: values of y that the axis shows in any case.
     legend: whether the series are named below it; a panel before may name the same ones.
+    looks: the number of each series among those of its kind; 0, 1, … where it is empty.
     """
 
     series: Sequence[Series]
@@ -58,6 +59,7 @@ class Panel:
     x_names: Sequence[str] = ()
     y_range: Sequence[Number] = ()
     legend: bool = True
+    looks: Sequence[int] = ()
 
     def __post_init__(self) -> None:
         places = range(len(self.x_names))

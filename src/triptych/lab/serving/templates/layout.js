@@ -1,22 +1,20 @@
-// What all pages share: the theme, questions to the engine, and line charts.
+// What all pages share: questions to the engine, dials in the address, full screen, and line charts.
 "use strict";
 document.documentElement.classList.add("scripted");
-const themes = ["auto", "light", "dark"];
-let theme = "auto";
-try { theme = localStorage.getItem("triptych-theme") || "auto"; } catch (_) { /* not allowed */ }
-function paintTheme() {
-  if (!themes.includes(theme)) theme = "auto";
-  if (theme === "auto") document.documentElement.removeAttribute("data-theme");
-  else document.documentElement.setAttribute("data-theme", theme);
-  element("theme").textContent = "Theme: " + theme;
-  try { localStorage.setItem("triptych-theme", theme); } catch (_) { /* not remembered */ }
-}
 function element(id) { return document.getElementById(id); }
-element("theme").addEventListener("click", function () {
-  theme = themes[(themes.indexOf(theme) + 1) % themes.length];
-  paintTheme();
+function stopped(error) {
+  return error instanceof TypeError ? "The server has stopped: run `triptych serve` again." : error.message;
+}
+// The whole screen, with larger letters, by a button or f.
+function fullScreen() {
+  if (document.fullscreenElement) document.exitFullscreen();
+  else document.documentElement.requestFullscreen().catch(() => problem("This browser does not give its whole screen to a page."));
+}
+element("full").addEventListener("click", fullScreen);
+document.addEventListener("keydown", function (event) {
+  const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName) && event.target.type !== "range";
+  if (event.key === "f" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) fullScreen();
 });
-paintTheme();
 
 function problem(sentence) {
   element("problem").textContent = sentence;
@@ -33,7 +31,8 @@ function address(path, question) {
 }
 // Asks when nothing is under way, and the latest question once more when something was.
 function asker(path, read, show) {
-  let busy = false, again = false;
+  let busy = false, again = false, latest = null;
+  window.addEventListener("resize", () => { if (latest) show(...latest); });  // charts have the width of their place
   return async function ask() {
     if (busy) { again = true; return; }
     busy = true;
@@ -41,21 +40,47 @@ function asker(path, read, show) {
       do {
         again = false;
         const question = read();
-        show(await get(address(path, question)), question);
+        latest = [await get(address(path, question)), question];
+        show(...latest);
         problem("");
       } while (again);
     } catch (error) {
-      problem(error instanceof TypeError ? "The server has stopped: run `triptych serve` again." : error.message);
+      problem(stopped(error));
     } finally { busy = false; }
   };
 }
-function sliders(ids, changed) {
-  for (const id of ids) {
-    const input = element(id), shown = element(id + "-shown");
-    const paint = function () { if (shown) shown.textContent = input.value; };
-    input.addEventListener("input", function () { paint(); changed(); });
+// Dials and the address: #coupling=0.8&block=2 sets them, and each change is written there.
+// `more` has what else a page keeps: a name with a function that says it and one that takes it.
+// `event` says when a slider counts as changed. Returns what to call after a change of `more`.
+function dials(ids, ask, more, event) {
+  const inputs = ids.map(element), others = Object.entries(more || {});
+  function paint() {
+    for (const input of inputs) { const shown = element(input.id + "-shown"); if (shown) shown.textContent = input.value; }
+  }
+  function read() {
+    const asked = new URLSearchParams(location.hash.slice(1));
+    for (const input of inputs) if (asked.has(input.id)) {
+      const before = input.value;
+      input.value = asked.get(input.id);
+      if (input.tagName === "SELECT" && input.selectedIndex < 0) input.value = before;
+    }
+    for (const [name, [, take]] of others) if (asked.has(name)) take(asked.get(name));
     paint();
   }
+  function changed() {
+    const pairs = inputs.map(input => [input.id, input.value]).concat(others.map(([name, [say]]) => [name, say()]));
+    const text = pairs.map(([name, value]) => name + "=" + encodeURIComponent(value)).join("&");
+    try { history.replaceState(null, "", "#" + text); } catch (_) { /* not allowed */ }
+    return ask();
+  }
+  for (const input of inputs) {
+    input.addEventListener("input", paint);
+    input.addEventListener(input.tagName === "SELECT" ? "change" : event || "input", changed);
+  }
+  window.addEventListener("hashchange", function () { read(); ask(); });
+  read();
+  ask();
+  return changed;
 }
 function make(name, attributes, text) {
   const made = document.createElement(name);
@@ -74,30 +99,34 @@ function short(value) {
   if (value === 0) return "0";
   return Math.abs(value) < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 }
-// series: {name, x, y, colour, dash, dots}; y runs from 0 to `top`, or over decades if `log`.
+// series: {name, x, y, colour, dash, dots, numbers}; y runs from 0 to `top`, or over decades if `log`.
+// One unit of the drawing is one pixel, so letters are as large as those of the page at any width.
+function letters() { return parseFloat(getComputedStyle(document.documentElement).fontSize) * .85; }
 function chart(place, series, options) {
-  const width = 520, height = 260, left = 52, right = 12, upper = 12, lower = 40;
+  const size = letters(), width = Math.max(280, place.clientWidth || 520), height = Math.max(230, Math.min(.5 * width, 26 * size));
+  const left = 4.4 * size, right = size, upper = 1.6 * size, lower = 3.4 * size;
   const xs = series.flatMap(line => line.x);
   const least = Math.min(...xs), most = Math.max(...xs, least + 1);
   const low = options.log ? Math.floor(Math.log10(Math.min(...series.flatMap(line => line.y)))) : 0;
   const scaled = options.log ? y => (Math.log10(y) - low) / Math.max(1, -low) : y => y / options.top;
   const atX = x => left + (x - least) / (most - least) * (width - left - right);
   const atY = y => height - lower - scaled(y) * (height - upper - lower);
-  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "chart", role: "img", "aria-label": options.label});
+  const svg = draw("svg", {viewBox: `0 0 ${width} ${height}`, class: "chart", style: "font-size: " + size + "px", role: "img", "aria-label": options.label});
   const ticks = options.log ? Array.from({length: Math.max(2, 1 - low)}, (_, k) => 10 ** (-k)) : [0, .25, .5, .75, 1].map(t => t * options.top);
   const every = Math.ceil(ticks.length / 6);
   for (const tick of ticks.filter((_, k) => k % every === 0)) {
     svg.append(draw("line", {x1: left, x2: width - right, y1: atY(tick), y2: atY(tick), class: "grid"}));
-    svg.append(draw("text", {x: left - 6, y: atY(tick) + 4, "text-anchor": "end"}, short(tick)));
+    svg.append(draw("text", {x: left - 6, y: atY(tick) + .35 * size, "text-anchor": "end"}, short(tick)));
   }
-  const stride = Math.max(1, Math.ceil((most - least) / 10));
-  for (let x = least; x <= most; x += stride) svg.append(draw("text", {x: atX(x), y: height - lower + 16, "text-anchor": "middle"}, x));
-  svg.append(draw("text", {x: (left + width - right) / 2, y: height - 6, "text-anchor": "middle"}, options.x));
+  const fit = Math.min(10, width / (4 * size)), stride = [1, 2, 5, 10, 20, 50].find(step => (most - least) / step <= fit) || 100;
+  for (let x = least; x <= most; x += stride) svg.append(draw("text", {x: atX(x), y: height - lower + 1.35 * size, "text-anchor": "middle"}, x));
+  svg.append(draw("text", {x: (left + width - right) / 2, y: height - .5 * size, "text-anchor": "middle"}, options.x));
   svg.append(draw("line", {x1: left, x2: width - right, y1: height - lower, y2: height - lower, class: "axis"}));
   for (const line of series) {
     const style = {stroke: `var(--${line.colour})`, "stroke-width": line.wide ? 3.2 : 2, "stroke-dasharray": line.dash || "none", fill: "none"};
     svg.append(draw("polyline", {...style, points: line.x.map((x, k) => atX(x) + "," + atY(line.y[k])).join(" ")}));
     if (line.dots) line.x.forEach((x, k) => svg.append(draw("circle", {cx: atX(x), cy: atY(line.y[k]), r: x === options.chosen ? 7 : 4, fill: `var(--${line.colour})`})));
+    if (line.numbers) line.x.forEach((x, k) => svg.append(draw("text", {x: atX(x), y: atY(line.y[k]) - .7 * size, "text-anchor": k === 0 ? "start" : k === line.x.length - 1 ? "end" : "middle", class: "number"}, short(line.y[k]))));
   }
   const legend = make("ul", {class: "legend"});
   if (series.length > 1) for (const line of series) {

@@ -27,19 +27,17 @@ function show(state) {
   if (planned) text = (state.running ? "A run is going on: " : "No run is going on: ") + done + " of " + planned + " units have ended.";
   element("left").textContent = state.left === null ? "" : "About " + state.left + " left of the whole run.";
   if (element("now").textContent !== text) element("now").textContent = text;
-  element("studies").replaceChildren(...state.studies.map(studyLine));
+  const over = study => study.done + study.failed >= study.planned && !study.running.length;
+  const ended = state.studies.filter(over);
+  element("studies").replaceChildren(...state.studies.filter(study => !over(study)).map(studyLine));
+  element("ended").replaceChildren(...ended.map(studyLine));
+  element("ended-part").hidden = !ended.length;
+  element("ended-count").textContent = ended.length + (ended.length === 1 ? " study is done" : " studies are done");
   element("verdicts").replaceChildren(...state.verdicts.map(verdictLine));
-  const files = state.files.filter(name => name !== "report.html");
-  element("files-part").hidden = !files.length;
-  element("files").replaceChildren(...files.map(function (name) {
-    const item = make("li");
-    item.append(make("a", {href: "files/" + encodeURIComponent(name)}, name));
-    return item;
-  }));
 }
 async function follow() {
   try { show(await get("live")); problem(""); }
-  catch (error) { problem(error instanceof TypeError ? "The server has stopped: run `triptych serve` again." : error.message); }
+  catch (error) { problem(stopped(error)); }
   setTimeout(follow, 2000);
 }
 follow();

@@ -17,7 +17,5 @@ const ask = asker("answers/verifier-error", function () {
   }));
   element("says").textContent = found.winner === null ? "Several samplers are equally near to the target." : "The winner is " + found.winner + ": its law is " + short(last(found.winner)) + " away from the target. Tokenwise rejection is " + short(last("tokenwise rejection")) + " away.";
 });
-sliders(["length", "error"], ask);
-element("target").addEventListener("change", ask);
-element("again").addEventListener("click", function () { seed += 1; ask(); });
-ask();
+const changed = dials(["target", "length", "error"], ask, {seed: [() => seed, value => { seed = Math.max(0, Math.floor(Number(value)) || 0); }]});
+element("again").addEventListener("click", function () { seed += 1; changed(); });
