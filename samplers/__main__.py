@@ -1,6 +1,6 @@
 """`python -m samplers [--only LIBRARY] [--draws N] [--json] [--page]`: laws of strangers' samplers.
 
-Writes samplers/results.json; with --only the rows of other libraries stay as they were recorded. With --page
+Writes src/triptych/lab/laws/released.json; with --only the rows of other libraries stay as they were recorded. With --page
 the table of docs/samplers.md is made from them. With --json rows go to the terminal, and nothing is written.
 The exit status is 0 whatever the verdicts are: a broken promise is a finding.
 """
@@ -12,7 +12,6 @@ import logging
 import sys
 import warnings
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +20,7 @@ from samplers import page, quotes
 from samplers.judging import Row, judged
 from samplers.record import LIBRARIES, installed_version
 from triptych.core.files import write_json, write_text
-
-RESULTS = Path(__file__).parent / "results.json"
+from triptych.lab.laws.released import RECORDED as RESULTS
 
 
 def main() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from samplers.record import Case, Sampler
 from triptych.core.errors import UserError
-from triptych.laws import BoundedLaw, certify_by_draws, kernel_of, law_of
+from triptych.laws import BoundedKernel, BoundedLaw, certify_by_draws, kernel_of, law_of
 
 KEEPS, BREAKS, NOT_ENTERED = "keeps its promise", "breaks it", "not entered"
 ABSENT = "not installed"
@@ -127,7 +127,10 @@ def enumerated(case: Case) -> Found:
     """The law of the program; of a step, the law of the state after it."""
     if case.start is not None:
         kernel = kernel_of(case.program, list(case.start))
-        return Found(kernel.after(case.start), 0.0, 0, kernel.stationary())
+        if isinstance(kernel, BoundedKernel):
+            followed = {x: low for x, (low, _) in kernel.after(case.start).items()}
+            return Found(followed, 1 - math.fsum(followed.values()) + kernel.left_out)
+        return Found(kernel.after(case.start), kernel.left_out, 0, kernel.stationary())
     found = law_of(case.program)
     missing = found.missing if isinstance(found, BoundedLaw) else 0.0
     return Found(found.probs, found.left_out + missing, found.runs)

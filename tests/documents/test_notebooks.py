@@ -29,10 +29,11 @@ def run_cell(source, namespace):
     return None
 
 
-def test_there_are_three():
+def test_there_are_these():
     assert {path.stem for path in NOTEBOOKS} == {
         "guide_a_model",
         "hmm_and_masked_lm",
+        "is_your_sampler_right",
         "masks_and_mixing",
     }
 

@@ -10,8 +10,9 @@ from samplers import page, quotes
 from samplers.judging import ABSENT, BREAKS, Row
 from samplers.page import ROOT
 from samplers.record import all_samplers, installed_version
+from triptych.lab.laws.released import RECORDED as RECORDED_ROWS
 
-RECORDED = json.loads((ROOT / "samplers" / "results.json").read_text())
+RECORDED = json.loads(RECORDED_ROWS.read_text())
 ROWS = [Row.of(record) for record in RECORDED["rows"]]
 ISSUES = ROOT / "docs" / "sampler-issues"
 

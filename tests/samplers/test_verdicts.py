@@ -2,14 +2,14 @@
 
 import importlib
 import json
-from pathlib import Path
 
 import pytest
 
 from samplers.judging import BREAKS, KEEPS, NOT_ENTERED, judged
 from samplers.record import LIBRARIES, all_samplers, installed_version
+from triptych.lab.laws.released import RECORDED as RECORDED_ROWS
 
-RESULTS = json.loads((Path(__file__).parents[2] / "samplers" / "results.json").read_text())
+RESULTS = json.loads(RECORDED_ROWS.read_text())
 RECORDED = {(row["package"], row["name"]): row for row in RESULTS["rows"]}
 SHELVES = [importlib.import_module(f"samplers.{name}").SHELF for name in LIBRARIES]
 

@@ -1,7 +1,7 @@
 """The exact law of anybody's sampler: programs of torch, numpy and Python's random, as they stand.
 
     law_of(program, *args)          its law, exact (`Law`) or with bounds (`BoundedLaw`)
-    kernel_of(step, states)         the transition matrix of a chain (`Kernel`)
+    kernel_of(step, states)         the transition matrix of a chain (`Kernel`), or bounds on it
     certify_by_draws(sampler, law)  a test that may be stopped at any time (`Certificate`)
     assert_law, assert_invariant    the same in a test
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from triptych.laws.certify import draws_needed as draws_needed
     from triptych.laws.checks import assert_invariant as assert_invariant
     from triptych.laws.checks import assert_law as assert_law
+    from triptych.laws.kernel import BoundedKernel as BoundedKernel
     from triptych.laws.kernel import Kernel as Kernel
     from triptych.laws.kernel import kernel_of as kernel_of
     from triptych.laws.law import BoundedLaw as BoundedLaw
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 _HOME = {
     "certify": ["Certificate", "certify_by_draws", "draws_needed"],
     "checks": ["assert_invariant", "assert_law"],
-    "kernel": ["Kernel", "kernel_of"],
+    "kernel": ["BoundedKernel", "Kernel", "kernel_of"],
     "law": ["BoundedLaw", "Law"],
     "program": ["law_of"],
 }

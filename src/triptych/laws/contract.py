@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from triptych.core.errors import UserError
 from triptych.laws import contracts
-from triptych.laws.kernel import kernel_of
-from triptych.laws.law import BoundedLaw
+from triptych.laws.kernel import BoundedKernel, kernel_of
+from triptych.laws.law import BoundedLaw, Worst
 from triptych.laws.outcomes import as_probs
 from triptych.laws.program import BUDGET, law_of
 
@@ -33,7 +33,8 @@ class Contract:
     program
         sampler -> a program without arguments, whose law is promised; of a chain, its step.
     target
-        The promised law; of a chain, the law that a step keeps; of a mean, {mean: 1}.
+        The promised law; of a chain, the law that a step keeps; of a mean, {mean: 1}. Where the
+        best is promised and nothing is drawn, the score of every outcome.
     """
 
     name: str
@@ -43,7 +44,7 @@ class Contract:
     target: Mapping[Any, float]
     right: Callable[..., Any]
     wrong: Callable[..., Any]
-    kind: Literal["law", "kernel", "mean"] = "law"
+    kind: Literal["law", "kernel", "mean", "best"] = "law"
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,8 @@ class Verdict:
     """Whether a sampler keeps a contract.
 
     distance
-        Total variation from the promised law; of a mean, how far it is off. None if not entered.
+        Total variation from the promised law; of a mean, how far it is off; where the best is
+        promised, the probability of anything else than one best outcome. None if not entered.
     counterexample
         The outcome that shows it, with both probabilities and the way there.
     """
@@ -73,11 +75,19 @@ def all_contracts() -> dict[str, Contract]:
     return found
 
 
-def judge(contract: Contract, sampler: Callable[..., Any], tolerance: float = TOLERANCE) -> Verdict:
+def judge(
+    contract: Contract,
+    sampler: Callable[..., Any],
+    tolerance: float = TOLERANCE,
+    *,
+    budget: int = BUDGET,
+) -> Verdict:
     """Hold a sampler to a contract; what cannot be enumerated is 'not entered', with the reason."""
     start = time.perf_counter()
     try:
-        verdict = _JUDGES[contract.kind](contract.program(sampler), contract.target, tolerance)
+        verdict = _JUDGES[contract.kind](
+            contract.program(sampler), contract.target, tolerance, budget=budget
+        )
     except UserError as reason:
         verdict = Verdict("not entered", None, str(reason))
     seconds = time.perf_counter() - start
@@ -108,16 +118,30 @@ def judge_law(
     return Verdict("keeps its promise", off, facts=facts)
 
 
-def _judge_kernel(step: Callable[..., Any], target: Any, tolerance: float) -> Verdict:
-    kernel = kernel_of(step, list(as_probs("target", target)))
+def _judge_kernel(
+    step: Callable[..., Any], target: Any, tolerance: float, *, budget: int
+) -> Verdict:
+    kernel = kernel_of(step, list(as_probs("target", target)), budget=budget)
+    if isinstance(kernel, BoundedKernel):
+        least, most = kernel.invariance(target)
+        if least > tolerance:
+            text = f"after a step {kernel.worst(target)}"
+            return Verdict("breaks its promise", least, text, exact=False)
+        missing = float(kernel.missing.max())
+        if most - least > max(tolerance, _UNKNOWN):
+            reason = f"of one state a mass of {missing:.3g} was not followed"
+            return Verdict("not entered", None, reason, exact=False)
+        return Verdict("keeps its promise", most, exact=False, facts={"missing": missing})
     off = kernel.invariance(target)
-    if off > tolerance:
+    if off > tolerance + kernel.left_out:
         return Verdict("breaks its promise", off, f"after a step {kernel.worst(target)}")
     return Verdict("keeps its promise", off, facts={"spectral gap": kernel.spectral_gap()})
 
 
-def _judge_mean(program: Callable[..., Any], target: Any, tolerance: float) -> Verdict:
-    law = law_of(program)
+def _judge_mean(
+    program: Callable[..., Any], target: Any, tolerance: float, *, budget: int
+) -> Verdict:
+    law = law_of(program, budget=budget)
     if isinstance(law, BoundedLaw):
         return Verdict("not entered", None, f"a mass of {law.missing:.3g} was not followed")
     (mean,) = target
@@ -132,8 +156,32 @@ def _judge_mean(program: Callable[..., Any], target: Any, tolerance: float) -> V
     return Verdict("keeps its promise", off if math.isfinite(off) else None)
 
 
+def _judge_best(
+    program: Callable[..., Any], scores: Any, tolerance: float, *, budget: int
+) -> Verdict:
+    """Whether the law is one outcome, and one of the highest score."""
+    law = law_of(program, budget=budget)
+    if isinstance(law, BoundedLaw):
+        return Verdict("not entered", None, f"a mass of {law.missing:.3g} was not followed")
+    best = max(scores.values())
+    among = [x for x in law.probs if best - scores.get(x, -math.inf) <= tolerance]
+    first = max(among, key=law.probs.__getitem__, default=max(scores, key=scores.__getitem__))
+    off = law.total_variation({first: 1.0})
+    behind = best - math.fsum(p * scores.get(x, -math.inf) for x, p in law.probs.items())
+    facts = {"outcomes": float(len(law.probs)), "behind the best": behind}
+    if off <= tolerance:
+        return Verdict("keeps its promise", off, facts=facts)
+    came = max((x for x in law.probs if x != first), key=law.probs.__getitem__)
+    score = scores.get(came, -math.inf)
+    said = f"has the score {score:.6g}" if score > -math.inf else "is none of those to choose from"
+    way = Worst(came, law.probs[came], 0.0, law.paths.get(came, ()))
+    text = f"{came!r} {said}, and {first!r} has {best:.6g}, the best; {way}"
+    return Verdict("breaks its promise", off, text, facts=facts)
+
+
 _JUDGES: dict[str, Callable[..., Verdict]] = {
     "law": judge_law,
     "kernel": _judge_kernel,
     "mean": _judge_mean,
+    "best": _judge_best,
 }

@@ -37,7 +37,7 @@ class Worst(NamedTuple):
             f"and {self.target:.6g} in the target"
         )
         if not self.choices:
-            return f"{text}; no sequence of choices leads there"
+            return text if self.probability else f"{text}; no sequence of choices leads there"
         kept = self.choices[-_SHOWN:]
         cut = (
             [f"  ... {len(self.choices) - _SHOWN} choices before"]

@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import torch
 from tests.support.command_line import OWN_STUDY, run
 from tests.support.installed import package_in, put_on_path
 
@@ -59,7 +60,7 @@ def test_the_claims_of_a_study_are_checked(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text(OWN_STUDY)
     result = run("axioms", str(file))
-    assert (result.exit_code, "5 of 5 axioms hold." in result.stdout) == (0, True), result.output
+    assert (result.exit_code, "15 of 15 axioms hold." in result.stdout) == (0, True), result.output
     file.write_text(OWN_STUDY.replace("[LOSSES], GAINS", "[GAINS], GAINS"))
     result = run("axioms", str(file))
     assert result.exit_code == 1
@@ -71,6 +72,44 @@ def test_the_claims_of_a_study_are_checked(tmp_path):
         "the judge says FAILS on rows that refute",
         "every check that decides can fail",
     ]
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "axiom", "words"),
+    [
+        ("[Trial(1,", "[Trial(1, seed=0), *(Trial(1,", "every unit is planned once", "twice"),
+        ("Trial(1,", "Trial(random.randrange(10**6),", "the same settings", "in the second plan"),
+        ("range(settings.seeds)", "range(0)", "there is something to run", "none"),
+        ("Trial(1,", "Trial('1',", "units can be planned", "a is '1'"),
+        ("Settings(seeds=3)", "Settings(seeds=0)", "units can be planned", "seeds = 0"),
+        ("Gain(seed, 2.0 +", "Gain(str(seed), 2.0 +", "rows have the study's types", "seed is"),
+        ("rows=(Gain,)", "rows=(Trial,)", "rows have the study's types", "rows of: Trial"),
+        ("rows.of(Gain)", "(rows.of(Trial), rows.of(Gain))[1]", "a judge asks for rows", "Trial"),
+    ],
+)
+def test_the_form_of_a_study_is_checked(tmp_path, right, wrong, axiom, words):
+    """Each mistake breaks the rule that is about it, with what was got and where."""
+    file = tmp_path / "mine.py"
+    broken = OWN_STUDY.replace(right, wrong, 1 if right != "rows.of(Gain)" else -1)
+    if "*(" in wrong:
+        broken = broken.replace("range(settings.seeds)]", "range(settings.seeds))]")
+    file.write_text("import random\n" + broken)
+    result = run("axioms", str(file), "--json")
+    assert result.exit_code == 1, result.output
+    failing = [row for row in json.loads(result.stdout) if not row["holds"]]
+    found = next(row for row in failing if row["axiom"].startswith(axiom))
+    assert words in found["got"]
+    assert found["place"].startswith(str(file)) or "mine.py:" in found["place"]
+
+
+def test_planning_leaves_the_generators_as_they_were():
+    """That of Python is also used by the checks of shapes, so torch's is looked at."""
+    from triptych.lab.axioms.study_form import form_of
+    from triptych.studies.generation.over_optimisation import STUDY
+
+    state = torch.get_rng_state()
+    assert all(demand.met for demand in form_of(STUDY))
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_what_raises_is_found_in_the_users_file(tmp_path):

@@ -57,6 +57,25 @@ def test_verdicts_and_exit_codes(run, args, code, words):
     assert words in done.output
 
 
+def test_recorded_verdicts(run):
+    """All, those of a library, and one with the outcome that shows it."""
+    everything = run("--released")
+    assert everything.exit_code == 0
+    assert len(everything.output.splitlines()) >= 104
+    rows = json.loads(run("diffusers", "--released", "--json").output)
+    assert {row["package"] for row in rows} == {"diffusers"}
+    assert {row["verdict"] for row in rows} == {"keeps its promise", "breaks it"}
+    one = run("diffusers step_correct default", "--released")
+    assert "has probability" in one.output
+    assert "docs/sampler-issues/" in one.output
+    assert "1 sampler: 1 breaks it" in one.output
+
+
+def test_a_release_that_is_not_the_judged_one_is_named(run, monkeypatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "0.0.1")
+    assert "diffusers 0.0.1" in run("diffusers", "--released").output
+
+
 def test_json(run):
     found = json.loads(run("my_sampler.py:loaded", "--json").output)
     assert found["verdict"] == "breaks its promise"
@@ -70,6 +89,8 @@ def test_json(run):
     ("args", "words"),
     [
         ([], "name a sampler"),
+        (["difusers", "--released"], "nearest is 'diffusers'"),
+        (["zzz", "--released"], "transformers, diffusers"),
         (["nowhere.py"], "no file"),
         (["my_sampler"], "names no function"),
         (["no_such_package:f"], "cannot be imported"),

@@ -306,3 +306,23 @@ def test_numbers_go_below_the_sentence_where_there_is_no_room(monkeypatch, capsy
     assert re.search(
         r"a sentence\n +12\.11 \[11\.11, 13\.11\], asked > 9, published 10\.3$", narrow, re.M
     )
+
+
+def test_rows_as_parquet(tmp_path, monkeypatch):
+    """Bundled ones, read back by pyarrow; the file says whose they are."""
+    monkeypatch.undo()  # of the fixture that hides them
+    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is in the extra tables")
+    monkeypatch.chdir(tmp_path)
+    made = run("rows", "memory_heads", "--bundled", "--parquet", "rows.parquet")
+    assert made.exit_code == 0, made.output
+    table = parquet.read_table("rows.parquet")
+    printed = [
+        json.loads(line) for line in run("rows", "memory_heads", "--bundled").stdout.splitlines()
+    ]
+    assert [row["seed"] for row in table.to_pylist()] == [row["seed"] for row in printed]
+    about = json.loads(table.schema.metadata[b"triptych"])
+    assert about["study"] == "memory_heads"
+    assert about["rows of"].startswith("memory_heads.")
+    both = run("rows", "memory_heads", "--csv", "--parquet", "rows.parquet")
+    assert both.exit_code == 2
+    assert "give one of them" in both.stderr

@@ -51,3 +51,17 @@ def test_mistakes_are_one_sentence(folder, monkeypatch):
         stored_study("vgb_errors", folder, scale="paper")
     with refused("scale"):
         stored_study("exact_heads", folder, scale="big")
+
+
+def test_bundled_rows_as_a_frame_like_ones_own(folder, tmp_path):
+    """The same columns first, and as many rows as the study has."""
+    own = stored_study("exact_heads", folder)
+    assert len(own.frame()) == len(own.rows)
+    bundled = stored_study("two_stages", tmp_path / "nothing")
+    frame = bundled.frame()
+    assert list(frame.columns)[:4] == ["scale", "unit", "seed", "kind"]
+    assert len(frame) == len(bundled.rows)
+    kind = frame["kind"][0]
+    assert set(bundled.frame(kind)["kind"]) == {kind}
+    with pytest.raises(UserError, match="no rows of kind"):
+        bundled.frame("Nothing")

@@ -1,7 +1,7 @@
 """Find what can be checked: every module with `examples()`, ours, a plug-in's or a user's own file.
 
-A user's file may also have a study, whose claims are checked: whether rows can refute them. So may
-an installed package that offers studies.
+A user's file may also have a study. Its form is checked, and its claims: whether rows can refute
+them. So may an installed package that offers studies.
 """
 
 import importlib
@@ -70,7 +70,7 @@ def _examples(module: ModuleType, label: str) -> list[Example]:
 
 
 def file_examples(path: Path) -> list[Example]:
-    """The examples of a Python file outside the package, and the claims of its studies."""
+    """The examples of a Python file outside the package, its studies and their claims."""
     if not path.is_file():
         raise UserError(f"there is no file {path}", parameter="path")
     name = f"triptych_user_file_{path.stem}"  # never the name of an installed module
@@ -89,7 +89,7 @@ def file_examples(path: Path) -> list[Example]:
     if not found:
         raise UserError(
             f"{path} has no function examples() that returns a dictionary of structures or "
-            "samplers, and no study with claims",
+            "samplers, and no study",
             parameter="path",
         )
     return found
@@ -107,11 +107,11 @@ def module_examples(module: ModuleType, label: str) -> list[Example]:
 
 
 def _claims(module: ModuleType, label: str) -> list[Example]:
-    """The claims of the studies that a module has, each study once."""
+    """The studies that a module has, each once, and their claims."""
     studies = {id(value): value for value in vars(module).values() if isinstance(value, Study)}
     about = (module.__doc__ or "").strip().partition("\n")[0]
     return [
-        Example(label, claim.id, claim, about)
+        Example(label, name, value, about)
         for study in studies.values()
-        for claim in study.claims
+        for name, value in [(study.name, study), *((claim.id, claim) for claim in study.claims)]
     ]

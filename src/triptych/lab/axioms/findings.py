@@ -18,10 +18,11 @@ from triptych.core.axioms import Finding, check_sampler, check_structure
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.validation import UserError, as_device
 from triptych.lab.axioms.discovery import Example, file_examples, offered_examples, package_examples
+from triptych.lab.axioms.study_form import form_of
 from triptych.lab.plain_text import escape, plain, standard_output
 from triptych.lab.running.sources import Source, is_installed
-from triptych.studies.api.refutation import demands
-from triptych.studies.api.study import Claim
+from triptych.studies.api.refutation import Demand, demands
+from triptych.studies.api.study import Claim, Study
 
 PACKAGES = ("triptych.structures", "triptych.inference")
 
@@ -74,7 +75,11 @@ def _check(example: Example, device: str) -> list[AxiomFinding]:
         elif isinstance(example.value, UserError):  # a plug-in that cannot be loaded
             raise example.value
         elif isinstance(example.value, Claim):
-            return _check_claim(example, started)
+            place = defined_at(example.value.judge)
+            return _of_demands(example, demands(example.value), place, started)
+        elif isinstance(example.value, Study):
+            place = defined_at(example.value.units)
+            return _of_demands(example, form_of(example.value), place, started)
         else:
             value = example.value
             if device != "cpu":
@@ -97,9 +102,10 @@ def _check(example: Example, device: str) -> list[AxiomFinding]:
     return rows
 
 
-def _check_claim(example: Example, started: float) -> list[AxiomFinding]:
-    """What a claim must show of itself; one that it does not show is off by 1."""
-    found, place = demands(example.value), defined_at(example.value.judge)
+def _of_demands(
+    example: Example, found: Sequence[Demand], place: str, started: float
+) -> list[AxiomFinding]:
+    """What a claim or a study must show of itself; what it does not show is off by 1."""
     seconds = (time.perf_counter() - started) / len(found)
     return [
         AxiomFinding(

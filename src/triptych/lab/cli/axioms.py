@@ -19,10 +19,12 @@ def axioms(
 ) -> None:
     """Check the axioms of all structures and samplers, or of FILE.
 
-    Every probability is compared with its enumeration. Of a study it checks its claims: whether
-    rows can refute them. Exit code 1 means that an axiom fails.
+    Every probability is compared with its enumeration. Of a study it checks that every check of
+    a claim can fail, that rows have types, and that units are planned once. No unit is run. Exit
+    code 1 means that an axiom fails.
 
     Example: triptych axioms my_structure.py
+    Example: triptych axioms my_study.py
     """
     from triptych.lab.axioms import findings
 

@@ -51,6 +51,13 @@ def claims(
     checks: Annotated[
         bool, typer.Option("--checks", help="Print every check of every listed claim.")
     ] = False,
+    bibtex: Annotated[
+        bool,
+        typer.Option(
+            "--bibtex",
+            help="Print a citation of each named claim, with the SHA-256 of the rows it rests on.",
+        ),
+    ] = False,
     out: Out = DEFAULT_FOLDER,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +70,9 @@ def claims(
 
     Example: triptych claims li.tab-3.3 wei.fig-3-left
     Example: triptych claims --chapter masking --status undecided
+    Example: triptych claims wei.thm-3.3 --bibtex
     """
+    from triptych.core.errors import UserError
     from triptych.lab.results import ledger, terminal
 
     results = stored_results(out, shown=False)
@@ -77,6 +86,14 @@ def claims(
         and (source is None or _is_of(line.entry.source, source, line.id in own))
         and (chapter is None or ledger.chapter(line.entry.source) == chapter.value)
     ]
+    if bibtex:
+        from triptych.lab.results import citation
+
+        if not ids or as_json:
+            what = "prints no JSON" if as_json else "needs the ids of the claims to cite"
+            raise UserError(f"--bibtex {what}", parameter="bibtex")
+        typer.echo("\n\n".join(citation.bibtex(line, out) for line in chosen))
+        raise typer.Exit
     if not chosen and not as_json:
         typer.echo("No claim fits.")
     elif as_json:

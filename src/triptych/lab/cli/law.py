@@ -14,7 +14,7 @@ def law(
         str | None,
         typer.Argument(
             help="package.module:function, a file my_sampler.py with `sampler` and `target`, or "
-            "my_sampler.py:function.",
+            "my_sampler.py:function. With --released, words of a library or sampler.",
             show_default=False,
         ),
     ] = None,
@@ -23,6 +23,13 @@ def law(
         typer.Option(help="A ready contract, or module:NAME of a law.", show_default=False),
     ] = None,
     list_them: Annotated[bool, typer.Option("--list", help="List the ready contracts.")] = False,
+    released: Annotated[
+        bool,
+        typer.Option(
+            "--released",
+            help="Print the recorded verdicts on samplers of released libraries. SAMPLER chooses.",
+        ),
+    ] = False,
     tolerance: Annotated[
         float, typer.Option(help="A distance that counts as none: rounding of float32.")
     ] = 1e-6,
@@ -38,8 +45,15 @@ def law(
     Exit codes: 0 keeps its promise, 1 breaks it, 2 cannot be run, 3 not entered.
 
     Example: triptych law my_package.sampling:top_p_sample --target top_p
+    Example: triptych law --released transformers
     """
     from triptych.lab.laws import judging
+    from triptych.lab.laws import released as recorded
+
+    if released:
+        found = recorded.rows(sampler)
+        echo(json.dumps(found, indent=2) if as_json else recorded.listed(found))
+        return
 
     if list_them:
         echo(judging.listed(as_json=as_json))

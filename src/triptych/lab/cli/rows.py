@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -31,23 +32,38 @@ def rows(
             "apostrophe, and control characters are written as \\x1b. JSON has them as they are.",
         ),
     ] = False,
+    parquet: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write a Parquet file instead, for pandas, polars or DuckDB (the extra tables).",
+            show_default=False,
+        ),
+    ] = None,
     bundled: Annotated[
         bool,
         typer.Option("--bundled", help="Print the rows that came with Triptych, not your own."),
     ] = False,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
-    """Print the rows of a study, as JSON lines or as CSV.
+    """Print the rows of a study as JSON lines or CSV, or write them as Parquet.
 
     Where the run folder has none of them, the rows that came with Triptych are printed. Then a line
     on standard error says so, and each row has the name of its file.
 
     Example: triptych rows head_vs_prompt --csv > rows.csv
+    Example: triptych rows vgb_errors --bundled --parquet vgb_errors.parquet
     """
+    from triptych import __version__
     from triptych.core.display import counted
+    from triptych.core.errors import UserError
     from triptych.lab.results.stored_study import table_rows
+    from triptych.lab.running.tables import write_parquet
     from triptych.studies.api.study import Scale
 
+    if csv and parquet is not None:
+        raise UserError(
+            "--csv prints and --parquet writes a file: give one of them", parameter="csv"
+        )
     found = table_rows(
         study,
         out,
@@ -60,7 +76,15 @@ def rows(
     if found.bundled:
         files = ", ".join(f"{counted(n, 'row')} of {file}" for file, n in found.bundled.items())
         warn(f"these rows are bundled, not of your own run: {files}")
-    if csv:
+    if parquet is not None:
+        about = {
+            "study": study,
+            "triptych": __version__,
+            "rows of": ", ".join(found.bundled) or str(out),
+        }
+        write_parquet(records, parquet, about)
+        typer.echo(f"{counted(len(records), 'row')} of {study} are in {parquet}", err=True)
+    elif csv:
         _print_csv(records)
     else:
         for record in records:

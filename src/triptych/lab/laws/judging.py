@@ -53,7 +53,7 @@ def answer(place: str | None, target: str | None, tolerance: float, budget: int)
 
 def _judged(sampler: Callable[..., Any], promised: Any, tolerance: float, budget: int) -> Verdict:
     if isinstance(promised, Contract):
-        return judge(promised, sampler, tolerance)
+        return judge(promised, sampler, tolerance, budget=budget)
     import time
 
     start = time.perf_counter()

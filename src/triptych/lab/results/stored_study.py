@@ -3,11 +3,12 @@
 study = stored_study("vgb_errors", "runs")
 study.figure("drift")               # a matplotlib figure
 study.verdicts["li.vgb-errors"]     # what its judge says
+study.frame("Drift")                # its rows of one kind, as a DataFrame
 """
 
 import difflib
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +20,7 @@ from triptych.lab.results.ranking import SCALES
 from triptych.lab.running.discovery import find_studies, load_study
 from triptych.lab.running.selection import load_offered
 from triptych.lab.running.store import FILE, JsonRow, Store, StoredUnit, of_kind, records_of
+from triptych.lab.running.tables import frame_of
 from triptych.studies.api.decide import Verdict
 from triptych.studies.api.study import AnyStudy, Rows, Scale
 
@@ -28,12 +30,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StoredStudy:
-    """A study with its rows at one scale; `source` is the run folder or the file of evidence."""
+    """A study with its rows at one scale; `source` is the run folder or the file of evidence.
+
+    records
+        The same rows as JSON, each with its scale and its unit's key and seed.
+    """
 
     study: AnyStudy
     scale: Scale
     rows: Rows[Any]
     source: str
+    records: list[JsonRow] = field(default_factory=list, repr=False)
 
     @property
     def figures(self) -> list[str]:
@@ -44,6 +51,13 @@ class StoredStudy:
     def verdicts(self) -> dict[str, Verdict]:
         """What the judges say about these rows, by the id of the claim."""
         return {claim.id: claim.verdict(self.rows) for claim in self.study.claims}
+
+    def frame(self, kind: str | None = None) -> Any:
+        """The rows as a pandas DataFrame, of one kind if it is named; bundled ones like one's own.
+
+        The columns `scale`, `unit` and `seed` come first, as in `Store.frame`.
+        """
+        return frame_of(of_kind(self.records, kind, self.study.name))
 
     def figure(self, name: str, theme: str = "light") -> "Canvas":
         """The figure of that name, drawn by matplotlib."""
@@ -92,9 +106,11 @@ def stored_study(name: str, out: str | Path = "runs", scale: str | None = None) 
         )
     wanted = [Scale(each) for each in SCALES if scale in (None, each)]
     for each, units, source in _places(study, Path(out)):
-        rows = [row for unit in units if unit.status == "done" for row in unit.rows]
+        done = [unit for unit in units if unit.status == "done"]
+        rows = [row for unit in done for row in unit.rows]
         if each in wanted and rows:
-            return StoredStudy(study, each, Rows(map(study.row_from_json, rows)), source)
+            typed = Rows(map(study.row_from_json, rows))
+            return StoredStudy(study, each, typed, source, records_of(done))
     at = f" with --scale {scale}" if scale else ""
     raise UserError(
         f"{out} has no rows of study {study.name}{at}: run it there first", parameter="out"

@@ -31,6 +31,7 @@ from triptych.lab.running.checksums import (
 from triptych.lab.running.database import SCHEMA, Database, StoreError
 from triptych.lab.running.fingerprint import Code, same_study_code
 from triptych.lab.running.plan import PlannedUnit
+from triptych.lab.running.tables import frame_of
 from triptych.studies.api.records import to_json
 from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, unit_text
 
@@ -440,13 +441,7 @@ class Store:
         kind
             The rows of one class alone, whose columns are then all filled.
         """
-        try:
-            import pandas
-        except ModuleNotFoundError as error:
-            raise UserError(
-                "Store.frame needs pandas: pip install pandas, or use `triptych rows --csv`"
-            ) from error
-        return pandas.DataFrame(self.records(study, scale, kind))
+        return frame_of(self.records(study, scale, kind))
 
     def records(
         self, study: str | AnyStudy, scale: Scale | None = None, kind: str | None = None
