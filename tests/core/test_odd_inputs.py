@@ -68,6 +68,7 @@ IN_SCALARS = [
     "shown",
 ]
 IN_VALIDATION = [
+    "as_asked",
     "as_masked",
     "as_prefix",
     "as_tokens",
@@ -229,9 +230,11 @@ NOT_COVERED: dict[str, list[str]] = {
     ],
     "what all algorithms have; Backtracking stands for the others": [
         "inference.algorithm.Algorithm",
-        "inference.algorithm.Option.clean",
+        "inference.settable.Option.clean",
         "inference.algorithm.algorithm_of",
-        "inference.algorithm.option",
+        "inference.settable.option",
+        "inference.settable.Settable",
+        *(f"inference.settable.Settable.{method}" for method in ("of", "parse", "settings")),
         *(
             f"inference.{name}.{kind.__name__}.{method}"
             for name, kind in [("algorithm", Algorithm), *algorithms().items()]

@@ -503,13 +503,13 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "length": 3,
         "end_token": 1,
     },
-    "inference.algorithm.Option": lambda: {
+    "inference.settable.Option": lambda: {
         "name": "depth",
         "type": int,
         "default": 2,
         "meaning": "how deep",
     },
-    "inference.algorithm.Option.parse": lambda: {"text": "3"},
+    "inference.settable.Option.parse": lambda: {"text": "3"},
     "inference.transforms.min_p": lambda: {"share": 0.5},
     "inference.transforms.Sampling": dict,
     "inference.adaptive.Adaptive": dict,

@@ -48,10 +48,12 @@ def point_mass(
 
 
 def with_point_masses(
-    log_probs: Float[Tensor, "batch length vocab"],
-    tokens: Int[Tensor, "batch length"],
-    hidden: Bool[Tensor, "batch length"],
-) -> Float[Tensor, "batch length vocab"]:
+    log_probs: Float[Tensor, "*places vocab"],
+    tokens: Int[Tensor, "*places"],
+    hidden: Bool[Tensor, "*places"],
+) -> Float[Tensor, "*places vocab"]:
     """`log_probs` where hidden, the shown token with certainty elsewhere."""
+    if bool(hidden.all()):
+        return log_probs
     shown = point_mass(tokens, log_probs.shape[-1], log_probs.dtype)
     return torch.where(hidden[..., None], log_probs, shown)

@@ -137,6 +137,18 @@ def as_masked(
     return as_tokens(rows, vocab_size, length=length, hidden=mask), mask
 
 
+def as_asked(asked: Hidden, tokens: Int[Tensor, "batch t"]) -> Bool[Tensor, "batch t"]:
+    """True at the positions of these tokens that are asked about."""
+    mask = as_bool_mask("asked", asked, device=tokens.device)
+    if mask.shape != tokens.shape:
+        raise UserError(
+            f"asked has shape {tuple(mask.shape)} and tokens {tuple(tokens.shape)}; they must be "
+            "equal: asked is True where a law is wanted",
+            parameter="asked",
+        )
+    return mask
+
+
 def as_prefix(
     prefix: Prefix,
     vocab_size: int,

@@ -24,6 +24,7 @@ from triptych.core.validation import (
     Prefix,
     Tokens,
     UserError,
+    as_asked,
     as_masked,
     as_prefix,
     as_tokens,
@@ -186,6 +187,17 @@ class MaskedLM:
         seen = tokens.masked_fill(hidden, self.mask_token)
         log_probs = _log_probs(self.token_logits(seen), self.vocab_size)
         return with_point_masses(log_probs, tokens, hidden)
+
+    @torch.no_grad()
+    def asked_log_probs(
+        self, tokens: Tokens, hidden: Hidden, asked: Hidden
+    ) -> Float[Tensor, "asked vocab"]:
+        """The `masked_log_probs` at the asked positions, row by row from the left, for less."""
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.net.device)
+        asked = as_asked(asked, tokens)
+        seen = tokens.masked_fill(hidden, self.mask_token)
+        log_probs = _log_probs(self.scored_logits(seen, asked).answers, self.vocab_size)
+        return with_point_masses(log_probs, tokens[asked], hidden[asked])
 
 
 LanguageModel = TypeVar("LanguageModel", bound=CausalLM | MaskedLM)

@@ -53,19 +53,18 @@ from triptych.core.validation import (
 )
 from triptych.inference.answers import check_sums
 from triptych.inference.chains.gibbs import Cost
+from triptych.inference.chains.positions import drawn_positions, highest
 from triptych.inference.chains.sequences import (
     as_chains,
     chain,
     check_masks,
     check_oracle,
     masked_answer,
-    uniform_on,
 )
 from triptych.inference.guided.options import check_choice
 
 Reveal = Literal["random", "left to right", "confident position", "confident token"]
 
-SAME = 1e-9  # confidences closer than this are the same, and the leftmost goes first
 MAX_POSITIONS = 2**24
 """Of one schedule."""
 MAX_TOKENS = 2**30
@@ -224,18 +223,13 @@ def most_confident(
             parameter="confidence",
         )
     count = min(as_count("count", count), hidden.shape[1])
-    level = (confidence / SAME).round().masked_fill(~hidden, -torch.inf)
-    first = level.argsort(dim=-1, descending=True, stable=True)[:, :count]
-    return torch.zeros_like(hidden).scatter(1, first, True) & hidden
+    return highest(confidence, hidden, torch.full_like(hidden.sum(-1), count))
 
 
 def _random(hidden: Bool[Tensor, "rows length"], count: int, rng: Rng) -> Bool[Tensor, "rows _"]:
     """`count` hidden positions of each row, uniform without replacement."""
-    now = torch.zeros_like(hidden)
-    for _ in range(count):
-        at = rng.categorical(uniform_on(hidden & ~now))
-        now = now.scatter(1, at[:, None], True)
-    return now
+    counts = torch.full_like(hidden.sum(-1), count)
+    return drawn_positions(torch.zeros(hidden.shape, device=hidden.device), hidden, counts, rng)
 
 
 def _as_schedule(hidden: Bool[Tensor, "chains length"], schedule: Sequence[Count]) -> list[int]:

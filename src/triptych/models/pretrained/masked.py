@@ -39,6 +39,7 @@ from triptych.core.validation import (
     Prefix,
     Tokens,
     UserError,
+    as_asked,
     as_count,
     as_device,
     as_flag,
@@ -166,6 +167,16 @@ class PretrainedMaskedLM:
         tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.device)
         log_probs = self._logits(self.embed(tokens, hidden)).double().log_softmax(-1)
         return with_point_masses(log_probs, tokens, hidden)
+
+    @torch.no_grad()
+    def asked_log_probs(
+        self, tokens: Tokens, hidden: Hidden, asked: Hidden
+    ) -> Float[Tensor, "asked vocab"]:
+        """The `masked_log_probs` at the asked positions, row by row from the left, for less."""
+        tokens, hidden = as_masked(tokens, hidden, self.vocab_size, device=self.device)
+        asked = as_asked(asked, tokens)
+        log_probs = self._logits(self.embed(tokens, hidden))[asked].double().log_softmax(-1)
+        return with_point_masses(log_probs, tokens[asked], hidden[asked])
 
     def embed(self, tokens: Prefix, hidden: Hidden | None = None) -> Float[Tensor, "batch t width"]:
         """The model's word embeddings, without positions; that of its mask token where hidden."""

@@ -1,0 +1,1 @@
+"""Diffusion language models: denoisers, and the published samplers by their names and laws."""

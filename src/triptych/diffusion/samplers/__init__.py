@@ -1,0 +1,1 @@
+"""The published samplers of diffusion language models, one in each file."""
