@@ -12,7 +12,7 @@ class Sampled:
     passes     questions to the model for a row, on average over draws
     tv         total variation to the truth
     kl         of the truth from what is written; None where it never writes a possible text
-    outside    mass of impossible texts
+    outside    mass of texts that the structure forbids
     entropy    of what is written; of_truth: of the truth
     """
 

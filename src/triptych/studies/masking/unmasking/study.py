@@ -1,8 +1,10 @@
 """How far from the truth do published samplers of masked diffusion write, by number of passes?
 
 The model is the truth itself, so a sampler's law is wrong through its steps alone. Every law is
-enumerated. Next to the samplers stand the best plans that dynamic programming finds, tasks on lists
-whose loss has a closed form, and the entropy-bounded sampler with its bound.
+enumerated. A sampler may write what the truth forbids, and then has no law to continue with; so all
+laws here are 99 % of a structure's and 1 % of the uniform one. Next to the samplers stand the best
+plans that dynamic programming finds, tasks on lists whose loss has a closed form, and the
+entropy-bounded sampler with its bound.
 """
 
 import math
@@ -60,8 +62,10 @@ from triptych.studies.masking.unmasking.judge import (
 from triptych.studies.masking.unmasking.rows import Bounded, Lists, Planned, Row, Sampled
 
 FAST = ("random order", "confidence", "confident position", "entropy", "margin", "left to right")
-SLOW = ("ancestral", "gumbel", "remdm", "path planning", "corrector", "corrector, unsure", "gibbs")
+WIDER = ("ancestral", "gumbel", "path planning")
+SLOW = ("remdm", "corrector", "corrector, unsure", "gibbs")
 SEEDED = ("hmm", "ising")
+UNIFORM = 0.01
 
 
 @dataclass(frozen=True)
@@ -69,16 +73,16 @@ class Unmasking(Settings):
     """Which laws and samplers.
 
     structures   HMM and Ising are drawn for every seed, the others once
-    slow         samplers whose laws take long, on seed 0 alone
+    slow         samplers whose laws take long, on seed 0 of HMM and Ising alone
     gammas       of the entropy-bounded sampler
     items        of the lists
     """
 
-    seeds: int = 10
+    seeds: int = 8
     length: int = 4
     structures: tuple[str, ...] = ("hmm", "ising", "topics", "dyck", "translation")
     slow: tuple[str, ...] = SLOW
-    gammas: tuple[float, ...] = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
+    gammas: tuple[float, ...] = (0.0, 0.1, 0.5, 2.0)
     items: tuple[int, ...] = (2, 3, 4, 5)
     drawn: int = 500
 
@@ -106,14 +110,25 @@ def units(settings: Unmasking) -> Sequence[OneLaw | OneList]:
     found: list[OneLaw | OneList] = []
     for structure in settings.structures:
         for seed in range(settings.seeds if structure in SEEDED else 1):
-            samplers = (*FAST, *(settings.slow if seed == 0 else ("ancestral",)))
+            slow = settings.slow if structure in SEEDED else ()
+            samplers = (*FAST, *((*WIDER, *slow) if seed == 0 else ("ancestral",)))
             found.append(OneLaw.of(settings, structure=structure, samplers=samplers, seed=seed))
     found += [OneList(items=items, seed=0) for items in settings.items]
     return found
 
 
 def truth(structure: str, length: int, seed: int) -> Table:
-    """The law as a table of all texts."""
+    """The law as a table of all texts, with its share of the uniform law."""
+    p = of_structure(structure, length, seed)
+    floor = math.log(UNIFORM) - math.log(p.vocab_size) * p.length
+    uniform = torch.full_like(p.log_probs, floor)
+    return Table(
+        p.vocab_size, p.length, torch.logaddexp(p.log_probs + math.log1p(-UNIFORM), uniform)
+    )
+
+
+def of_structure(structure: str, length: int, seed: int) -> Table:
+    """The structure's own law."""
     half = torch.tensor([0.5, 0.5], dtype=torch.float64)
     match structure:
         case "hmm":
@@ -133,7 +148,7 @@ def truth(structure: str, length: int, seed: int) -> Table:
 def ways(length: int) -> Mapping[str, tuple[Callable[[int], Sampler], tuple[int, ...]]]:
     """Each sampler by its rounds, and the numbers of rounds that are tried."""
     every = tuple(dict.fromkeys((1, 2, length - 1, length)))
-    few = (1, 2, length)
+    few = (1, length)
     return {
         "random order": (lambda n: RandomOrder(steps=n), every),
         "confidence": (lambda n: Confidence(steps=n), every),
@@ -157,16 +172,17 @@ def run(unit: OneLaw | OneList, bench: Bench) -> Iterable[Row]:
         yield from lists(unit.items)
         return
     p = truth(unit.structure, unit.length, unit.seed)
+    possible = of_structure(unit.structure, unit.length, unit.seed).log_probs > -math.inf
     yield from plans(unit.structure, p)
     known = ways(p.length)
     for way in unit.samplers:
         make, numbers = known[way]
         for rounds in numbers:
             passes, law = measured(make(rounds), p, unit.drawn, bench)
-            yield sampled(unit.structure, way, rounds, passes, law, p)
+            yield sampled(unit.structure, way, rounds, passes, law, p, possible)
     for gamma in unit.gammas:
         passes, law = measured(EntropyBounded(gamma=gamma), p, unit.drawn, bench)
-        row = sampled(unit.structure, "entropy bounded", None, passes, law, p)
+        row = sampled(unit.structure, "entropy bounded", None, passes, law, p, possible)
         yield row
         if row.kl is not None:
             yield Bounded(unit.structure, gamma, p.length // 2, row.kl, passes)
@@ -183,9 +199,15 @@ def measured(sampler: Sampler, p: Table, drawn: int, bench: Bench) -> tuple[floa
 
 
 def sampled(
-    structure: str, way: str, rounds: int | None, passes: float, law: Tensor, p: Table
+    structure: str,
+    way: str,
+    rounds: int | None,
+    passes: float,
+    law: Tensor,
+    p: Table,
+    possible: Tensor,
 ) -> Sampled:
-    """The distances of a law from the truth."""
+    """The distances of a law from the truth; `possible` texts are those of the structure."""
     probs = p.log_probs.exp()
     kl = float(kl_divergence(p.log_probs, law.log()))
     return Sampled(
@@ -195,7 +217,7 @@ def sampled(
         passes,
         tv=float((probs - law).abs().sum() / 2),
         kl=kl if math.isfinite(kl) else None,
-        outside=float(law[probs == 0].sum()),
+        outside=float(law[~possible].sum()),
         entropy=float(-torch.special.xlogy(law, law).sum()),
         of_truth=float(-torch.special.xlogy(probs, probs).sum()),
     )
@@ -257,7 +279,7 @@ STUDY = Study(
     question="How far from the truth do samplers of masked diffusion write, by number of passes?",
     settings={
         Scale.SMOKE: Unmasking(
-            seeds=2, length=3, slow=("ancestral",), gammas=(0.0, 0.5), items=(2, 3), drawn=20
+            seeds=2, length=3, slow=("corrector",), gammas=(0.0, 0.5), items=(2, 3), drawn=20
         ),
         Scale.LAPTOP: Unmasking(),
         Scale.PAPER: Unmasking(seeds=40, length=5, items=(2, 3, 4, 5, 6)),
