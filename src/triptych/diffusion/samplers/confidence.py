@@ -50,9 +50,11 @@ class Confidence(Rounds):
         """Draw everywhere, keep some."""
         hidden, quota = run.hidden, self.quota(run, number)
         hidden = hidden & (quota > 0)[:, None]
-        laws = temperature(self.degree)(run.ask(hidden))
-        drawn = run.draw(laws, hidden)
-        scores = dense(laws.gather(-1, drawn[:, None])[:, 0], hidden)
+        laws = run.ask(hidden)
+        tempered = temperature(self.degree)(laws)
+        drawn = run.draw(tempered, hidden)
+        used = tempered if self.degree > 0 else laws
+        scores = dense(used.gather(-1, drawn[:, None])[:, 0], hidden)
         now = self._choose(run, scores, hidden, number)
         run.write(now, drawn[now[hidden]])
 

@@ -1,8 +1,8 @@
-"""Predictor and corrector: reveal in rounds, and after each round redraw shown positions one by one.
+"""Predictor and corrector: reveal in rounds, after each round redraw shown positions one by one.
 
 The predictor is random order. A correction takes one shown position i and draws it again from
-p(x_i | the others that are shown): a step of Gibbs sampling on the shown tokens, which has their law
-as a fixed point, if the position is chosen without looking at the tokens:
+p(x_i | the others that are shown): a step of Gibbs sampling on the shown tokens, which has their
+law as a fixed point, if the position is chosen without looking at the tokens:
 
     random     uniform: keeps the law, and pulls what parallel rounds made towards it
     unsure     weights p(x_i | others)^(-1/τ): published correctors look for unsure tokens. The
@@ -104,12 +104,12 @@ def _first(
 
 def examples() -> dict[str, OneShot]:
     """The law is kept by both right choices; and what one correction makes of a product."""
-    p = triple()
+    p, two = triple(), Table.random(2, 2, seed=1)
     accepted = PredictorCorrector(choice="accepted", tau=0.5)
     parallel = PredictorCorrector(steps=1)
     return {
-        "random": OneShot(attempt(PredictorCorrector(), p), p.as_dict()),
-        "accepted": OneShot(attempt(accepted, p), p.as_dict()),
+        "random": OneShot(attempt(PredictorCorrector(), two), two.as_dict()),
+        "accepted": OneShot(attempt(accepted, two), two.as_dict()),
         "of a product": OneShot(attempt(parallel, p), _redrawn(p).as_dict()),
     }
 

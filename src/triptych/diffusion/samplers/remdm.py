@@ -107,16 +107,14 @@ class ReMDM(Sampler):
         """Choose what is hidden again and what is revealed, then ask about that."""
         sigma, reveal = self.rates(number)
         hidden, shown = run.hidden, run.shown
-        if self.rule == "conf":
-            again = self._unsure(run, shown, sigma)
-        else:
-            again = run.chance(sigma, shown)
+        unsure = self.rule == "conf"
+        again = self._unsure(run, shown, sigma) if unsure else run.chance(sigma, shown)
         now = run.chance(reveal, hidden)
         laws = run.ask(now)
         drawn = run.draw(laws, now)
         run.hide(again)
         run.write(now, drawn)
-        if self.rule == "conf":
+        if unsure:
             sure = laws.gather(-1, drawn[:, None])[:, 0].exp().double()
             run.memory = run.memory.masked_scatter(now, sure).masked_fill(run.masked, 0.0)
 

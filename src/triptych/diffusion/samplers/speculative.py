@@ -1,4 +1,4 @@
-"""Speculative unmasking: draft many positions at once, then accept as many as the model agrees with.
+"""Speculative unmasking: draft many positions at once, accept as many as the model agrees with.
 
 A step draws an order of the hidden positions and drafts a token at each from one answer, d_i. A
 second pass asks for the law of each position given all drafts before it in the order, c_i. The
