@@ -10,7 +10,7 @@ a file. Both become a `PretrainedMaskedLM`, so everything here can be asked of t
 import argparse
 import json
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,11 +20,10 @@ from triptych.models.pretrained.masked import PretrainedMaskedLM
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
 _START, _END, _FIRST, _MASK = 0, 2, 4, 24  # of fairseq's dictionary
-Chain = Literal["heavy", "light"]
 _FILES = {"heavy": "checkpoint_vh.pt", "light": "checkpoint_vl.pt"}
 
 
-def load_sapiens(folder: Path | str, chain: Chain = "heavy") -> PretrainedMaskedLM:
+def load_sapiens(folder: Path | str, chain: str = "heavy") -> PretrainedMaskedLM:
     """The model of heavy or of light chains; word w is the amino acid AMINO_ACIDS[w]."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
@@ -105,13 +104,13 @@ def _load(model: Any, state: dict[str, Tensor], folder: Path | str) -> None:
     try:
         missing = model.load_state_dict(state, strict=False).missing_keys
     except RuntimeError as error:
-        raise UserError(f"the weights in {folder} are of another shape", parameter="folder") from error
+        raise UserError(
+            f"the weights in {folder} are of another shape", parameter="folder"
+        ) from error
     derived = ("position_ids", "lm_head.bias", "predictions.decoder", "predictions.bias")
     absent = [name for name in missing if not any(word in name for word in derived)]
     if absent:
-        raise UserError(
-            f"the weights in {folder} lack {', '.join(absent[:3])}", parameter="folder"
-        )
+        raise UserError(f"the weights in {folder} lack {', '.join(absent[:3])}", parameter="folder")
 
 
 def _renamed(weights: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
