@@ -71,6 +71,16 @@ class Streams(NamedTuple):
     numbers: Sequence[Count]
 
 
+class Encoded(NamedTuple):
+    """A prompt as tokens, without the model's BOS.
+
+    prompt   what it stands for: the text or the conversation that a verifier is told
+    """
+
+    tokens: Sequence[int]
+    prompt: Any
+
+
 @dataclass(frozen=True, eq=False)
 class Guided:
     """What came out, a place for every prompt.
@@ -267,8 +277,13 @@ def make_job(
     budget: Budget | None = None,
     record: bool = False,
     listen: Callable[[int, Event], None] | None = None,
+    left: Callable[[int], bool] | None = None,
 ) -> Job:
-    """What is to be done, with everything checked that was given."""
+    """What is to be done, with everything checked that was given.
+
+    prompts   as `guide` takes them, or all of them `Encoded`
+    left      says of a prompt whether nobody waits for it any more
+    """
     greedy = as_sampling(sampling).temperature == 0
     chosen = algorithm_called(algorithm, verifier, greedy=greedy)
     if greedy and chosen.name == "greedy":  # it takes the likeliest of what is accepted
@@ -295,6 +310,7 @@ def make_job(
         record=as_flag("record", record),
         stop=as_stops(stop),
         listen=listen,
+        left=left,
     )
 
 
@@ -308,6 +324,8 @@ def _tokens(
     model: PretrainedCausalLM, given: list[Any], chat: bool
 ) -> tuple[list[Any], list[list[int]]]:
     """The prompts as they were given, and as tokens."""
+    if all(isinstance(each, Encoded) for each in given):
+        return [each.prompt for each in given], [list(each.tokens) for each in given]
     if chat:
         return given, [model.chat(said) for said in given]
     texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]

@@ -86,7 +86,7 @@ from triptych.inference.guided.resampling import (
     finish,
     open_particles,
 )
-from triptych.inference.guided.result import Particles, Result
+from triptych.inference.guided.result import Event, Particles, Result
 
 PARTICLES = 6
 """Candidates of a row where no number is given, and the verifier has no masks."""
@@ -142,6 +142,15 @@ class Adaptive(Algorithm[Info]):
     )
     tries: int = option(1000, "tokens drawn for one place at most", at_least=1)
     estimates: int = option(1, "draws that estimate how much is accepted", at_least=1)
+
+    @property
+    def held_back(self) -> int | None:
+        """Nothing where there is one particle; several compete to the end."""
+        return 0 if self.n == 1 else None
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """All tokens that the one particle has written."""
+        return len(event.tokens) if self.n == 1 and event.action == "draw" else 0
 
     def _particles(self, run: Generation) -> int:
         return self.n or (1 if run.mask_says_all else PARTICLES)

@@ -262,6 +262,20 @@ class Algorithm(Generic[InfoT]):
         )
         return run.result(self.run(run))
 
+    def settled(self, event: Event, backtracks: int) -> int:
+        """How many tokens of a row stay as they are, whatever happens after this event.
+
+        backtracks   events "backtrack" of the row so far, this one with them
+
+        0 is always right: nothing is known before the row is done. `held_back` bounds what is left.
+        """
+        return 0
+
+    @property
+    def held_back(self) -> int | None:
+        """How many tokens at the end of a growing row may still change, at most; None: all."""
+        return None
+
     def of_text(self: AlgorithmT, decode: Callable[[Sequence[int]], str]) -> AlgorithmT:
         """The same where tokens are text: an algorithm that reads completions overrides it."""
         return self

@@ -14,7 +14,7 @@ from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.inference.guided.algorithm import Algorithm, Shared
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Event, Result
 from triptych.inference.guided.transforms import nucleus
 
 
@@ -25,6 +25,15 @@ class Ancestral(Algorithm[None]):
     title = "Ancestral sampling"
     promise = "the model's own law; the verifier is never asked"
     needs_verifier = False
+
+    @property
+    def held_back(self) -> int:
+        """A token that was drawn stays."""
+        return 0
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """All tokens."""
+        return len(event.tokens)
 
     def run(self, run: Generation) -> None:
         """Draw token after token."""

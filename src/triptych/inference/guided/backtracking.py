@@ -36,7 +36,7 @@ from triptych.inference.guided.options import (
     log_threshold,
     path_counter,
 )
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Event, Result
 
 
 class Info(NamedTuple):
@@ -75,6 +75,27 @@ class Backtracking(Algorithm[Info]):
     def smallest(self) -> float:
         """log V from which a text is accepted."""
         return log_threshold(self.threshold)
+
+    @property
+    def held_back(self) -> int | None:
+        """(B - 1) tokens for each backtrack, and the one that is not judged yet.
+
+        Each backtrack comes after at least one new token, so it takes back at most B - 1 of the
+        tokens that stood there before. Where a row may erase its prompt, nothing is said.
+
+        Worked value: 4 backtracks of 3 tokens hold back 4 * 2 + 1 = 9 tokens.
+        """
+        if self.into_prompt:
+            return None
+        return self.quota * (self.stride - 1) + 1 if self.quota else 0
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """Tokens that the backtracks which are left cannot reach."""
+        if self.into_prompt or event.action == "reject":
+            return 0
+        left = max(0, self.quota - backtracks)
+        judged = event.action in ("accept", "backtrack") or left == 0
+        return max(0, len(event.tokens) - left * (self.stride - 1) - (not judged))
 
     def run(self, run: Generation) -> Info:
         """Draw, ask, erase, redo."""

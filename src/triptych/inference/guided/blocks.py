@@ -37,7 +37,7 @@ from triptych.inference.guided.options import (
     check_table,
     end_set,
 )
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Event, Result
 
 
 class Info(NamedTuple):
@@ -69,6 +69,15 @@ class Blocks(Algorithm[Info]):
     def __post_init__(self) -> None:
         super().__post_init__()
         set_fields(self, block_end=as_end_token(self.block_end, name="block_end"))
+
+    @property
+    def held_back(self) -> int:
+        """The block that is being chosen."""
+        return self.block
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """All blocks that were chosen."""
+        return len(event.tokens) if event.action == "choose" else 0
 
     def run(self, run: Generation) -> Info:
         """Write block after block."""

@@ -23,7 +23,7 @@ from triptych.core.validation import Number
 from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import log_threshold
-from triptych.inference.guided.result import Reason, Result
+from triptych.inference.guided.result import Event, Reason, Result
 
 _MORE = 4  # times as many tokens are asked about where all before were refused
 
@@ -48,6 +48,15 @@ class Greedy(Algorithm[None]):
     def smallest(self) -> float:
         """log V from which a text is accepted."""
         return log_threshold(self.threshold)
+
+    @property
+    def held_back(self) -> int:
+        """A token that was taken stays."""
+        return 0
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """All tokens, as soon as one was taken."""
+        return len(event.tokens) if event.action == "argmax" else 0
 
     def run(self, run: Generation) -> None:
         """Take the likeliest accepted token everywhere."""

@@ -29,7 +29,7 @@ from triptych.inference.guided.options import (
     check_table,
     log_threshold,
 )
-from triptych.inference.guided.result import Reason, Result
+from triptych.inference.guided.result import Event, Reason, Result
 
 Accept = Literal["threshold", "value"]
 ACCEPT: tuple[Accept, ...] = get_args(Accept)
@@ -64,6 +64,15 @@ class Tokenwise(Algorithm[None]):
     def smallest(self) -> float | None:
         """log V from which a text is accepted."""
         return log_threshold(self.threshold) if self.accept == "threshold" else None
+
+    @property
+    def held_back(self) -> int:
+        """The token that the verifier has not judged yet."""
+        return 1
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """All tokens of a prefix that was accepted."""
+        return len(event.tokens) if event.action == "accept" else 0
 
     def run(self, run: Generation) -> None:
         """Draw every token until it is accepted."""

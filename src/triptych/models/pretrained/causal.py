@@ -2,6 +2,7 @@
 
     next_token_log_probs   log p(x_{t+1} = · | x_≤t)     by a pass over the whole prefix
     decoder                a batch of growing prefixes    with a cache of keys and values per row
+    token_scores           log p(x_t | x_<t) at all t     by one pass over the whole row
     encode, decode, chat   between text and tokens
 
 The vocabulary is the model's: a token is its token id. Every sequence begins with the model's BOS
@@ -21,7 +22,7 @@ transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imp
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -52,6 +53,20 @@ from triptych.models.pretrained.causal_loading import load_causal
 
 # when a family does not take a mask, positions or a cache of this kind
 _WHAT_MODELS_RAISE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+_SCORED = 256  # places whose laws are held in float64 at once
+
+
+class TokenScore(NamedTuple):
+    """A token of a text, with what the model says of its place.
+
+    log_prob   log p(token | what stands before it); None where nothing does
+    top        the likeliest tokens there, with their log-probabilities, the likeliest first
+    """
+
+    token: int
+    log_prob: float | None
+    top: tuple[tuple[int, float], ...]
 
 
 class PretrainedCausalLM:
@@ -163,6 +178,55 @@ class PretrainedCausalLM:
             **last_logits_only(self.model),
         )
         return answer.logits[:, -1].double().log_softmax(-1)
+
+    @torch.no_grad()
+    def token_scores(self, rows: Prefix, *, top: Count = 0) -> list[list[TokenScore]]:
+        """log p(x_t | x_<t) of every token of each row, by a pass over BOS and the row.
+
+        rows   lists of tokens, without BOS
+        top    how many of the likeliest tokens are told at every place
+
+        The first token has no law where the model has no BOS: its `log_prob` is None.
+        """
+        found, top = [], as_count("top", top, at_most=self.vocab_size)
+        for b, row in enumerate(_as_rows("rows", rows)):
+            row = self._checked_row(f"rows[{b}]", row)
+            if len(row) > self.length:
+                raise UserError(
+                    f"rows[{b}] has {len(row)} tokens; sequences of this model have at most "
+                    f"{self.length}",
+                    parameter="rows",
+                )
+            found.append(self._scores_of(row, top))
+        return found
+
+    def _scores_of(self, row: list[int], top: int) -> list[TokenScore]:
+        scores: list[TokenScore] = []
+        if self.bos_token is None and row:
+            scores.append(TokenScore(row[0], None, ()))
+        if not (scored := row[len(scores) :]):
+            return scores
+        read = row if self.bos_token is None else [self.bos_token, *row]
+        tokens = torch.tensor([read[:-1]], device=self.device)
+        answer = self.model(
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
+            use_cache=False,
+            return_dict=True,
+        )
+        for part, logits in zip(
+            (scored[i : i + _SCORED] for i in range(0, len(scored), _SCORED)),
+            answer.logits[0].split(_SCORED),
+            strict=True,
+        ):
+            laws = logits.double().log_softmax(-1)
+            chosen = laws.gather(1, torch.tensor(part, device=self.device)[:, None])[:, 0]
+            best = laws.topk(top, dim=-1)
+            for token, log_prob, ids, values in zip(
+                part, chosen.tolist(), best.indices.tolist(), best.values.tolist(), strict=True
+            ):
+                scores.append(TokenScore(token, log_prob, tuple(zip(ids, values, strict=True))))
+        return scores
 
     def decoder(
         self,
