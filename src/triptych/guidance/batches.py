@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Decoder, Masks, Value, Verifier, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Masks, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
 from triptych.guidance.stops import Stops
@@ -93,7 +93,7 @@ class Job(NamedTuple):
     verifier: TextFunction | VerifierLike | None
     algorithm: AnyAlgorithm
     decode: Callable[[Sequence[int]], str]
-    decoder: Callable[[list[list[int]]], Decoder]
+    decoder: Callable[[list[list[int]]], Decoder | Draws]
     limit: int
     ends: tuple[int, ...]
     seed: int
