@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Decoder, Ends, Masks, Value, Verifier, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Ends, Masks, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
 from triptych.guidance.stops import Left, Stops
@@ -94,7 +94,7 @@ class Job(NamedTuple):
     verifier: TextFunction | VerifierLike | None
     algorithm: AnyAlgorithm
     decode: Callable[[Sequence[int]], str]
-    decoder: Callable[[list[list[int]]], Decoder]
+    decoder: Callable[[list[list[int]]], Decoder | Draws]
     limit: int
     ends: tuple[int, ...]
     seed: int

@@ -25,9 +25,10 @@ from typing import (
 )
 
 from triptych.core.display import card, counted, records_table
-from triptych.core.protocols import ReadsStates, VerifierLike
+from triptych.core.protocols import Decoder, Draws, ReadsStates, VerifierLike
 from triptych.core.validation import (
     Count,
+    Prefix,
     UserError,
     as_count,
     as_flag,
@@ -144,8 +145,39 @@ class Guided:
         return card(repr(self), records_table(columns, lines, f"and {more} more" if more else ""))
 
 
+@runtime_checkable
+class TextModel(Protocol):
+    """A language model with its text side: `PretrainedCausalLM`, or `ServedLM` behind a URL."""
+
+    tokenizer: Any
+    bos_token: int | None
+    length: int
+    end_tokens: tuple[int, ...]
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, without BOS."""
+        ...
+
+    def text_of(self, row: Sequence[int], *, special: bool = False) -> str:
+        """The text of some tokens; with `special`, special tokens are written out too."""
+        ...
+
+    def chat(self, messages: str | Sequence[Message]) -> list[int]:
+        """The tokens of a conversation, up to where the reply begins."""
+        ...
+
+    def decoder(
+        self, prompts: Sequence[str] | Prefix, *, layer: Count | None = None
+    ) -> Decoder | Draws:
+        """Rows that stand at some prompts."""
+        ...
+
+
 def guide(
-    model: PretrainedCausalLM,
+    model: TextModel,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -238,7 +270,7 @@ class Asked(TypedDict):
 
 
 def guide_each(
-    model: PretrainedCausalLM,
+    model: TextModel,
     prompts: Iterable[Any],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -264,7 +296,7 @@ def guide_each(
 
 
 def make_job(
-    model: PretrainedCausalLM,
+    model: TextModel,
     prompts: list[Any],
     verifier: TextFunction | VerifierLike | None,
     algorithm: str | AnyAlgorithm | None,
@@ -320,9 +352,7 @@ def _all(values: list[_T | None]) -> list[_T] | None:
     return found if len(found) == len(values) else None
 
 
-def _tokens(
-    model: PretrainedCausalLM, given: list[Any], chat: bool
-) -> tuple[list[Any], list[list[int]]]:
+def _tokens(model: TextModel, given: list[Any], chat: bool) -> tuple[list[Any], list[list[int]]]:
     """The prompts as they were given, and as tokens."""
     if all(isinstance(each, Encoded) for each in given):
         return [each.prompt for each in given], [list(each.tokens) for each in given]
@@ -355,26 +385,33 @@ def check_language_model(model: object) -> None:
             f"model is a {type(model).__name__} of transformers; pass it with its tokenizer, "
             "PretrainedCausalLM(model, tokenizer)"
         )
-    check_can("model", model, "decoder", "encode", "text_of", "end_tokens", "model")
+    check_can("model", model, "decoder", "encode", "text_of", "end_tokens")
 
 
 @runtime_checkable
 class ChecksModel(Protocol):
     """A verifier that refuses a language model that it was not made for."""
 
-    def check_model(self, model: PretrainedCausalLM) -> None: ...
+    def check_model(self, model: Any) -> None: ...
 
 
-def layer_to_read(model: PretrainedCausalLM, verifier: object) -> int | None:
+def layer_to_read(model: TextModel, verifier: object) -> int | None:
     """The layer whose states the verifier reads, if it reads any."""
     if isinstance(verifier, ChecksModel):
         verifier.check_model(model)
     if not isinstance(verifier, ReadsStates):
         return None
+    if not isinstance(model, PretrainedCausalLM):
+        raise UserError(
+            f"{type(verifier).__name__} reads the states of a network, which {model!r} keeps where "
+            "it is; load the model here, PretrainedCausalLM.from_pretrained, or pass a verifier of "
+            "texts",
+            parameter="verifier",
+        )
     return as_layer(-1 if verifier.layer is None else verifier.layer, model.model)
 
 
-def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) -> None:
+def _check_room(model: TextModel, rows: list[list[int]], limit: int) -> None:
     for b, row in enumerate(rows):
         if len(row) + limit > model.length:
             raise UserError(

@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, Unpack
 from triptych.core.protocols import VerifierLike
 from triptych.core.validation import Count, UserError, as_count, as_list
 from triptych.guidance.batches import Completion, TextFunction
-from triptych.guidance.guide import BATCH, Asked, check_language_model, make_job
+from triptych.guidance.guide import BATCH, Asked, TextModel, check_language_model, make_job
 from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.result import Event
-from triptych.models.pretrained.causal import PretrainedCausalLM
 
 _WAITING = 1000  # events that are told before anybody took them
 
@@ -66,7 +65,7 @@ _KINDS: dict[str, type[Token] | type[Refused] | type[Erased]] = {
 
 
 def guide_stream(
-    model: PretrainedCausalLM,
+    model: TextModel,
     prompts: str | Sequence[Any],
     verifier: TextFunction | VerifierLike | None = None,
     algorithm: str | AnyAlgorithm | None = None,

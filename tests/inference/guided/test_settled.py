@@ -48,7 +48,7 @@ class Later:
         return torch.zeros(len(prefix), dtype=torch.float64)
 
 
-def followed(algorithm, verifier):
+def followed(algorithm, verifier, end_token=2):
     """Of each row of a run: what was settled after each event, with the row as it then stood."""
     model = Table.random(vocab_size=3, length=LENGTH, seed=2)
     decoder = RecomputingDecoder(model, ROWS)
@@ -57,7 +57,7 @@ def followed(algorithm, verifier):
         decoder,
         verifier,
         length=LENGTH,
-        end_token=2,
+        end_token=end_token,
         record=True,
         rng=RowStreams(3, torch.arange(ROWS)),
     )
@@ -88,7 +88,7 @@ def test_what_is_settled_stays_and_the_rest_is_bounded(algorithm, verifier):
 def test_the_bound_of_backtracking_is_reached():
     """Worked value: 3 backtracks of 3 tokens hold back 3 * 2 + 1 = 7 tokens."""
     algorithm = Backtracking(quota=3, stride=3, redo_argmax=False)
-    _, steps = followed(algorithm, Later())
+    _, steps = followed(algorithm, Later(), end_token=None)
     behind = [len(event.tokens) - len(settled) for told in steps for settled, event in told]
     assert max(behind) == algorithm.held_back == 7
 

@@ -28,11 +28,10 @@ from triptych.apps.gateway.metrics import Metrics
 from triptych.apps.gateway.refusals import Refused, wrong
 from triptych.apps.gateway.release import Release
 from triptych.apps.gateway.rules import Chosen, Rules
-from triptych.apps.gateway.work import Made, Task, Ticket, Workers
+from triptych.apps.gateway.work import Made, Scores, Task, Ticket, Workers
 from triptych.core.validation import UserError
-from triptych.guidance.guide import Encoded
+from triptych.guidance.guide import Encoded, TextModel
 from triptych.inference.guided.result import Event
-from triptych.models.pretrained.causal import PretrainedCausalLM
 from triptych.verifiers.grammars.grammar import Grammar
 
 _PING_SECONDS = 10.0  # between two signs of life of a stream that has nothing to tell
@@ -60,7 +59,7 @@ class Gateway:
 
     def __init__(
         self,
-        lm: PretrainedCausalLM,
+        lm: TextModel,
         rules: Rules,
         *,
         limits: Limits | None = None,
@@ -238,7 +237,7 @@ class Gateway:
         chosen = self.rules.choose(asked.model, asked.rule, asked.schema, greedy=greedy)
         if chosen.schema is not None:
             self._check_schema(chosen)
-        if asked.logprobs is not None and not hasattr(self.lm, "token_scores"):
+        if asked.logprobs is not None and not isinstance(self.lm, Scores):
             raise wrong("logprobs", "this model tells no log-probabilities", "not_supported")
         texts = [self._encoded(i, prompt) for i, prompt in enumerate(asked.prompts)]
         limit = self._limit(asked, texts)
@@ -429,7 +428,7 @@ def _host_of(header: str) -> str:
     return host.partition(":")[0]
 
 
-def _reader(lm: PretrainedCausalLM, stop: tuple[str, ...]) -> Callable[..., str]:
+def _reader(lm: TextModel, stop: tuple[str, ...]) -> Callable[..., str]:
     """The text of some tokens, without the token that ends it, up to a stop string."""
     from triptych.guidance.stops import Stops
 

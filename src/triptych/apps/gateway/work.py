@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from triptych.apps.gateway.limits import Limits
 from triptych.apps.gateway.metrics import Metrics
@@ -23,11 +23,13 @@ from triptych.apps.gateway.rules import Chosen, Rules
 from triptych.apps.gateway.traces import trace_row
 from triptych.core.validation import UserError
 from triptych.guidance.batches import Completion, Job
-from triptych.guidance.guide import Encoded, Streams, make_job
+from triptych.guidance.guide import Encoded, Streams, TextModel, make_job
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Event, Reason, Result, VerifierError
 from triptych.inference.guided.transforms import Sampling
-from triptych.models.pretrained.causal import PretrainedCausalLM, TokenScore
+from triptych.models.pretrained.causal import TokenScore
+from triptych.models.served.connection import NoServer
+from triptych.models.served.served_lm import ModelChanged
 from triptych.verifiers.grammars.grammar import Grammar
 from triptych.verifiers.grammars.vocabulary import Vocabulary
 
@@ -87,6 +89,15 @@ class Ticket:
         self.left = True
 
 
+@runtime_checkable
+class Scores(Protocol):
+    """A model that tells the log-probability of every token of a text."""
+
+    def token_scores(
+        self, rows: Sequence[Sequence[int]], *, top: int = 0
+    ) -> list[list[TokenScore]]: ...
+
+
 class _Abandoned(BaseException):
     """Nobody waits for any row of a batch."""
 
@@ -96,7 +107,7 @@ class Workers:
 
     def __init__(
         self,
-        lm: PretrainedCausalLM,
+        lm: TextModel,
         rules: Rules,
         limits: Limits,
         metrics: Metrics,
@@ -286,6 +297,7 @@ class Workers:
         rows = [
             [*prompt.tokens, *row.tokens] for prompt, row in zip(ticket.prompts, made, strict=True)
         ]
+        assert isinstance(self.lm, Scores)
         scores = self.lm.token_scores(rows, top=ticket.top or 0)
         return [row._replace(scores=found) for row, found in zip(made, scores, strict=True)]
 
@@ -359,6 +371,9 @@ def _reason(error: Exception) -> Exception:
     """What a client is told; what is no mistake of anybody stays as it is."""
     if not isinstance(error, UserError):
         return error
+    if isinstance(error, NoServer | ModelChanged):
+        told = "the server of the model does not answer, or has another model now"
+        return Refused(502, told, code="no_upstream", retry_after=5)
     asked = error.parameter in ("function", "answer")
     if asked or isinstance(error.__cause__, VerifierError):
         return Refused(422, f"the verifier gave no answer: {error}", code="verifier_failed")

@@ -28,7 +28,8 @@ from importlib.metadata import entry_points
 from types import ModuleType, NoneType
 from typing import Any, ClassVar, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from triptych.core.protocols import Decoder, Ends, VerifierLike
+from triptych.core.display import name_of
+from triptych.core.protocols import Decoder, Draws, Ends, OfModel, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.validation import (
     EndTokens,
@@ -44,10 +45,19 @@ from triptych.core.validation import (
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths, as_limit, check_choice
-from triptych.inference.guided.result import Event, InfoT, Result
+from triptych.inference.guided.result import Action, Event, InfoT, Result
 from triptych.inference.guided.transforms import Transform
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm[Any]")
+Needs = Literal["draws", "log_probs", "top_laws", "laws"]
+"""What an algorithm asks a model for: `laws` are whole laws of the next token, the others are what
+a model that answers draws may give (`core.protocols.Gives`)."""
+_NEEDED: Mapping[str, str] = {
+    "draws": "draws",
+    "log_probs": "the log-probabilities of what is drawn",
+    "top_laws": "the likeliest tokens of a law with their log-probabilities",
+    "laws": "whole laws of the next token",
+}
 Setting = int | float | bool | str | None
 GROUP = "triptych.algorithms"
 """Of entry points, by which an installed package brings algorithms."""
@@ -193,6 +203,7 @@ class Algorithm(Generic[InfoT]):
     soft         it uses values V between 0 and 1; the others need a yes or a no
     probability  the verifier must answer probabilities, log V ≤ 0
     needs_verifier   it makes no sense without one
+    needs        what it asks a model for; a model in this process gives everything
     """
 
     name: ClassVar[str] = ""
@@ -201,6 +212,7 @@ class Algorithm(Generic[InfoT]):
     soft: ClassVar[bool] = False
     probability: ClassVar[bool] = True
     needs_verifier: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "laws"
 
     def __init_subclass__(cls, **others: Any) -> None:
         super().__init_subclass__(**others)
@@ -223,7 +235,7 @@ class Algorithm(Generic[InfoT]):
 
     def sample(
         self,
-        decoder: Decoder,
+        decoder: Decoder | Draws,
         verifier: VerifierLike | None = None,
         *,
         length: Lengths,
@@ -260,7 +272,14 @@ class Algorithm(Generic[InfoT]):
             ends=ends,
             listen=listen,
         )
+        if run.draws:
+            self.check_gives(run.drawing())
         return run.result(self.run(run))
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """Events after which all tokens of their row stay as they are."""
+        return ()
 
     def settled(self, event: Event, backtracks: int) -> int:
         """How many tokens of a row stay as they are, whatever happens after this event.
@@ -269,12 +288,25 @@ class Algorithm(Generic[InfoT]):
 
         0 is always right: nothing is known before the row is done. `held_back` bounds what is left.
         """
-        return 0
+        return len(event.tokens) if event.action in self.settles else 0
 
     @property
     def held_back(self) -> int | None:
         """How many tokens at the end of a growing row may still change, at most; None: all."""
-        return None
+        return 0 if self.settles else None
+
+    def check_gives(self, draws: Draws) -> None:
+        """A model that answers draws gives what this algorithm asks for; a `UserError` if not."""
+        if self.needs in draws.gives:
+            return
+        lm = draws.lm if isinstance(draws, OfModel) else draws
+        others = [name for name, each in algorithms().items() if each.needs in draws.gives]
+        raise UserError(
+            f"{self.name} needs {_NEEDED[self.needs]}; {name_of(lm)}, as it is asked here, gives "
+            f"{' and '.join(_NEEDED[each] for each in sorted(draws.gives))} alone, with which "
+            f"{', '.join(others)} run",
+            parameter="decoder",
+        )
 
     def of_text(self: AlgorithmT, decode: Callable[[Sequence[int]], str]) -> AlgorithmT:
         """The same where tokens are text: an algorithm that reads completions overrides it."""

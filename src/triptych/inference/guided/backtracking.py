@@ -22,7 +22,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, NextToken, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, EndTokens, Number, as_flag, as_size, check_can
@@ -63,6 +63,7 @@ class Backtracking(Algorithm[Info]):
         "at most quota * stride tokens of a row are erased; its law has no formula, and `law` "
         "computes it"
     )
+    needs = "draws"
 
     quota: int = option(4, "how often a row may erase", at_least=0)
     stride: int = option(4, "how many tokens it erases at a time", at_least=1)
@@ -101,14 +102,13 @@ class Backtracking(Algorithm[Info]):
         """Draw, ask, erase, redo."""
         prompt, quota_left = run.start, torch.full_like(run.start, self.quota)
         floor = (prompt - self.into_prompt).clamp(min=0)
+        unjudged = run.unjudged or self.stride  # tokens at once where nobody is asked any more
         redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
         while len(rows := run.open_rows()):
-            redoing = run.decoder.lengths[rows] < redo_until[rows]
-            laws = run.laws(rows)
-            run.put(laws[redoing].argmax(-1), rows[redoing], "argmax")
-            drawn = rows[~redoing]
-            if len(drawn):
-                run.put(run.choose(laws[~redoing], drawn), drawn, "draw")
+            left = redo_until[rows] - run.decoder.lengths[rows]
+            redoing, drawn = left > 0, rows[left <= 0]
+            ahead = torch.where(quota_left[rows] > 0, self.stride, unjudged)
+            run.draw_or_argmax(rows, redoing, torch.where(redoing, left, ahead))
             asked = rows if self.verify_redone else drawn
             asked = asked[quota_left[asked] > 0]
             values = run.log_values(asked)
@@ -124,7 +124,7 @@ class Backtracking(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     quota: Count,

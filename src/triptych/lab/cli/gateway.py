@@ -13,11 +13,12 @@ from triptych.lab.cli.options import Device, TrustCode
 from triptych.lab.plain_text import echo, plain
 
 if TYPE_CHECKING:
-    from triptych.apps.gateway.rules import Rule
+    from triptych.apps.gateway.rules import Rule, Rules
     from triptych.apps.gateway.server import GatewayServer
 
 DEFAULT_PORT = 8422
 TOKEN = "TRIPTYCH_GATEWAY_TOKEN"
+UPSTREAM_KEY = "TRIPTYCH_UPSTREAM_KEY"
 _NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)", re.DOTALL)
 
 
@@ -26,6 +27,21 @@ def gateway(
         str | None,
         typer.Option(help="A folder, a .gguf file, a fetched name or a name on the hub."),
     ] = None,
+    upstream: Annotated[
+        str | None,
+        typer.Option(
+            help="A server that has the model: vLLM, llama.cpp, SGLang or another with OpenAI's "
+            f"API. {UPSTREAM_KEY} may hold its key."
+        ),
+    ] = None,
+    upstream_model: Annotated[
+        str | None, typer.Option(help="Its name on that server, where there are several.")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help="The tokenizer of the model upstream: a folder, a .gguf file or a name."),
+    ] = None,
+    threads: Annotated[int, typer.Option(help="Batches that run at once on a model upstream.")] = 8,
     verifier: Annotated[
         list[str] | None,
         typer.Option(
@@ -99,13 +115,21 @@ def gateway(
 
     Example: triptych gateway --model smollm2-135m --verifier json
     Example: triptych gateway --model smollm2-135m --schema person.json --algorithm tokenwise
+    Example: triptych gateway --upstream http://127.0.0.1:8000 --tokenizer NAME --verifier json
     """
     from triptych.core.validation import UserError
 
-    if model is None:
-        raise UserError("the gateway needs --model", parameter="model")
+    if (model is None) == (upstream is None):
+        raise UserError("the gateway needs --model or --upstream, one of them", parameter="model")
+    if upstream is not None:
+        lm, called = _upstream(upstream, upstream_model, tokenizer)
+    elif tokenizer is not None or upstream_model is not None:
+        raise UserError("--tokenizer and --upstream-model are for --upstream")
+    else:
+        lm, called = _loaded(str(model), dtype, device, trust_remote_code)
     server = _server(
-        model=model,
+        lm,
+        name or called,
         given=[
             *(verifier or []),
             *([] if schema is None else [f"json:{schema}"]),
@@ -114,7 +138,6 @@ def gateway(
         grammar_engine=grammar_engine,
         algorithm=algorithm,
         changes=changes or [],
-        name=name,
         host=host,
         port=port,
         token=_token(token_file),
@@ -127,7 +150,7 @@ def gateway(
             "body_bytes": body_bytes,
         },
         timeout=timeout,
-        loading={"dtype": dtype, "device": device, "trust_remote_code": trust_remote_code},
+        threads=1 if upstream is None else threads,
         quiet=quiet,
     )
     for line in _how_to_ask(server):
@@ -137,20 +160,61 @@ def gateway(
     typer.echo("Stopped: every request that was taken has its answer.")
 
 
+def _loaded(model: str, dtype: str, device: str, trust_remote_code: bool) -> tuple[Any, str]:
+    """A model in this process, and what it is called."""
+    from triptych.core.validation import UserError
+    from triptych.lab.generating.completing import fitting_threads
+    from triptych.lab.generating.progress import hide_bars
+    from triptych.lab.generating.settings import find_model
+    from triptych.models.pretrained.causal import PretrainedCausalLM
+
+    where = find_model(model)
+    hide_bars()
+    try:
+        lm = PretrainedCausalLM.from_pretrained(
+            where, dtype=dtype, device=device, trust_remote_code=trust_remote_code
+        )
+    except (OSError, ModuleNotFoundError) as error:
+        raise UserError(str(error)) from error
+    import torch
+
+    torch.set_num_threads(fitting_threads(lm))
+    path = Path(where)
+    return lm, path.stem if path.is_file() else path.name if path.is_dir() else where
+
+
+def _upstream(url: str, model: str | None, tokenizer: str | None) -> tuple[Any, str]:
+    """A model behind a URL, and what its server calls it."""
+    from triptych.core.validation import UserError
+    from triptych.lab.generating.settings import find_model
+    from triptych.models.served.served_lm import ServedLM
+
+    if tokenizer is None:
+        raise UserError(
+            "--upstream needs --tokenizer, the one of the model there: texts go to the server as "
+            "tokens",
+            parameter="tokenizer",
+        )
+    key = os.environ.get(UPSTREAM_KEY) or None
+    lm = ServedLM(url, model=model, tokenizer=find_model(tokenizer), api_key=key)
+    name = Path(lm.facts.model)
+    return lm, name.stem if name.suffix == ".gguf" else name.name
+
+
 def _server(
-    *,
+    lm: Any,
     model: str,
+    *,
     given: list[str],
     grammar_engine: str | None,
     algorithm: str | None,
     changes: list[str],
-    name: str | None,
     host: str,
     port: int,
     token: str | None,
     limits: dict[str, Any],
     timeout: float,
-    loading: dict[str, Any],
+    threads: int,
     quiet: bool,
 ) -> "GatewayServer":
     """A gateway that listens, with everything checked that a user gave."""
@@ -166,31 +230,28 @@ def _server(
     from triptych.apps.gateway.limits import Limits
     from triptych.apps.gateway.rules import Rules
     from triptych.apps.gateway.site import Gateway
-    from triptych.lab.generating.completing import fitting_threads
-    from triptych.lab.generating.progress import hide_bars
-    from triptych.lab.generating.settings import find_model
     from triptych.lab.replay.demonstrations import find_algorithm
-    from triptych.models.pretrained.causal import PretrainedCausalLM
 
     kept = Limits(**limits)
     timeout = as_number("--timeout", timeout, above=0, finite=False)
     if algorithm is None and changes:
         raise UserError("--set changes an option of --algorithm, and none is named")
     own = None if algorithm is None else find_algorithm(algorithm).parse(changes)
-    where = find_model(model)
-    hide_bars()
-    try:
-        lm = PretrainedCausalLM.from_pretrained(where, **loading)
-    except (OSError, ModuleNotFoundError) as error:
-        raise UserError(str(error)) from error
-    import torch
-
-    torch.set_num_threads(fitting_threads(lm))
-    path = Path(where)
-    called = path.stem if path.is_file() else path.name if path.is_dir() else where
-    rules = Rules(name or called, [_rule(each, lm, grammar_engine, timeout) for each in given], own)
+    rules = Rules(model, [_rule(each, lm, grammar_engine, timeout) for each in given], own)
+    _check_algorithms(lm, rules)
     log = None if quiet else lambda line: print(f"{_clock()} {line}", file=sys.stderr, flush=True)
-    return GatewayServer(Gateway(lm, rules, limits=kept, token=token, log=log), host, port)
+    made = Gateway(lm, rules, limits=kept, token=token, threads=threads, log=log)
+    return GatewayServer(made, host, port)
+
+
+def _check_algorithms(lm: Any, rules: "Rules") -> None:
+    """Refuse an algorithm that asks for more than a model upstream gives."""
+    from triptych.core.protocols import Draws
+
+    draws = lm.decoder([[0]])
+    if isinstance(draws, Draws):
+        for rule in rules.by_name.values():
+            rules.algorithm_of(rule.kind, greedy=False).check_gives(draws)
 
 
 def _rule(given: str, lm: Any, engine: str | None, timeout: float) -> "Rule":
