@@ -13,7 +13,7 @@ Structures, whose truth is known exactly
     small one. All sample, and answer log_prob, next_token_log_probs and masked_log_probs.
 Models, which answer the same questions
     Transformer of a Shape, as CausalLM or MaskedLM; of Hugging Face, PretrainedCausalLM and
-    PretrainedMaskedLM.
+    PretrainedMaskedLM; behind a URL, ServedLM.
 Guide a language model, text in and text out
     guide(model, prompts, verifier, Backtracking(quota=4), max_new_tokens=40): the verifier is a
     function of the text. Adaptive, Ancestral, Backtracking, BestOfN, Blocks, Greedy, Majority,
@@ -102,6 +102,7 @@ if TYPE_CHECKING:
     from triptych.models.language_models import MaskedLM as MaskedLM
     from triptych.models.pretrained.causal import PretrainedCausalLM as PretrainedCausalLM
     from triptych.models.pretrained.masked import PretrainedMaskedLM as PretrainedMaskedLM
+    from triptych.models.served.served_lm import ServedLM as ServedLM
     from triptych.models.transformer import Shape as Shape
     from triptych.models.transformer import Transformer as Transformer
     from triptych.structures.brackets.dyck import Dyck as Dyck
@@ -170,6 +171,7 @@ _HOME = {
     "Sampling": "inference.guided.transforms:Sampling",
     "Scale": "studies.api.study:Scale",
     "Series": "studies.api.figures:Series",
+    "ServedLM": "models.served.served_lm:ServedLM",
     "Settings": "studies.api.study:Settings",
     "Shape": "models.transformer:Shape",
     "Study": "studies.api.study:Study",

@@ -10,9 +10,9 @@ x_≤t   prefix   Int[Tensor, "batch t"]
 m      hidden   Bool[Tensor, "batch length"]     True where the token is not shown
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -188,6 +188,121 @@ class Decoder(Protocol):
 
     def fork(self, rows: Int[Tensor, " copies"]) -> "Decoder":
         """A new decoder whose row i is a copy of row `rows[i]`."""
+        ...
+
+
+@runtime_checkable
+class NamedSampling(Protocol):
+    """A transform of laws by options that have names, so that a server can do the same."""
+
+    @property
+    def temperature(self) -> int | float: ...
+
+    @property
+    def top_k(self) -> int: ...
+
+    @property
+    def top_p(self) -> int | float: ...
+
+    @property
+    def min_p(self) -> int | float: ...
+
+
+Gives = Literal["draws", "log_probs", "top_laws"]
+"""What a model that answers draws can be asked for.
+
+draws       tokens, drawn from its law and the likeliest ones
+log_probs   the log-probability of every token that it drew, under the law that it was drawn from
+top_laws    the likeliest tokens of a law with their log-probabilities
+"""
+
+
+class Drawn(NamedTuple):
+    """Tokens that follow some rows, in order.
+
+    tokens      of each row, -1 beyond the last that was drawn; at least one
+    log_probs   of each token given all before it, nan where they are not given
+    """
+
+    tokens: Int[Tensor, "rows t"]
+    log_probs: Float[Tensor, "rows t"]
+
+
+@runtime_checkable
+class Draws(Protocol):
+    """A batch of growing prefixes, whose next tokens are drawn where the model is.
+
+    A `Decoder` answers laws, and an algorithm draws from them. A served model has 50,000 numbers a
+    law, and a network between: it draws by itself, several tokens at once, and says how likely they
+    were. `core.draws.LocalDraws` makes one of any `Decoder`.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def lengths(self) -> Int[Tensor, " batch"]: ...
+
+    @property
+    def tokens(self) -> Int[Tensor, "batch t"]:
+        """The rows cut at the longest of them, -1 beyond each row's end."""
+        ...
+
+    def append(
+        self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"] | None = None
+    ) -> None: ...
+
+    def rollback(self, counts: Int[Tensor, " batch"]) -> None:
+        """Erase the last `counts[b]` tokens of row b."""
+        ...
+
+    def fork(self, rows: Int[Tensor, " copies"]) -> "Draws":
+        """A new one whose row i is a copy of row `rows[i]`."""
+        ...
+
+    @property
+    def gives(self) -> frozenset[Gives]:
+        """What it can be asked for."""
+        ...
+
+    @property
+    def ahead(self) -> int:
+        """Tokens that it is best asked for at once, where more than one will be needed."""
+        ...
+
+    def under(
+        self, transform: Callable[[Float[Tensor, "rows vocab"]], Float[Tensor, "rows vocab"]]
+    ) -> "Draws":
+        """The same rows of the model whose laws are changed so; or a `UserError`."""
+        ...
+
+    def draw(
+        self,
+        rows: Int[Tensor, " rows"],
+        counts: Int[Tensor, " rows"],
+        rng: Rng,
+        banned: Sequence[frozenset[int]] | None = None,
+    ) -> Drawn:
+        """The next tokens of these rows, `counts` at most and one at least; none is put there.
+
+        A row that is named several times has independent draws. It may have fewer tokens than were
+        asked for, by a rule that looks at no later token, as an end token.
+
+        banned   for each of the rows tokens that its first token must not be: it is drawn from the
+                 law without them, and its log-probability is that of the law with them. One token
+                 is drawn for a row that has some
+        """
+        ...
+
+    def likeliest(self, rows: Int[Tensor, " rows"], counts: Int[Tensor, " rows"]) -> Drawn:
+        """The same, each token the likeliest of its law, the smallest id among equals."""
+        ...
+
+    def top_law(
+        self, rows: Int[Tensor, " rows"], k: int
+    ) -> tuple[Int[Tensor, "rows k"], Float[Tensor, "rows k"]]:
+        """The k likeliest next tokens of each row, or as many as it can give, with their
+        log-probabilities, which are not normalised."""
         ...
 
 

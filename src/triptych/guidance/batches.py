@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 
 from triptych.core.logspace import log_normalise
-from triptych.core.protocols import Decoder, Masks, Value, Verifier, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Ends, Masks, Value, Verifier, VerifierLike
 from triptych.core.streams import RowStreams
 from triptych.core.validation import UserError, as_text, check_callable
-from triptych.guidance.stops import Stops
+from triptych.guidance.stops import Left, Stops
 from triptych.inference.guided.algorithm import Algorithm, AnyAlgorithm, algorithms
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.result import Compared, Event, Result, VerifierError, Weighed
@@ -86,6 +86,7 @@ class Job(NamedTuple):
     stop           strings that end one
     listen         is told every event as it happens, with the number of its prompt
     streams        a number for each row; with the seed it names the stream that the row draws from
+    left           says of a row whether nobody waits for it any more: it ends where it stands
     """
 
     rows: list[list[int]]
@@ -93,7 +94,7 @@ class Job(NamedTuple):
     verifier: TextFunction | VerifierLike | None
     algorithm: AnyAlgorithm
     decode: Callable[[Sequence[int]], str]
-    decoder: Callable[[list[list[int]]], Decoder]
+    decoder: Callable[[list[list[int]]], Decoder | Draws]
     limit: int
     ends: tuple[int, ...]
     seed: int
@@ -103,6 +104,7 @@ class Job(NamedTuple):
     record: bool = False
     stop: Sequence[str] = ()
     listen: Callable[[int, Event], None] | None = None
+    left: Callable[[int], bool] | None = None
 
     def run(self, at_once: int) -> Iterator[Batch]:
         """Every prompt, `at_once` together."""
@@ -139,13 +141,19 @@ class Job(NamedTuple):
                 transform=self.transform,
                 budget=self.budget,
                 record=self.record,
-                ends=Stops(self.stop, self.decode) if self.stop else None,
+                ends=self._ends(numbers),
                 listen=told,
                 rng=RowStreams(self.seed, torch.tensor(streams, device=decoder.lengths.device)),
             )
         except VerifierError as error:  # which keeps what there was so far
             reason = error.__cause__
             raise UserError(str(reason if isinstance(reason, UserError) else error)) from error
+
+    def _ends(self, numbers: list[int]) -> Ends | None:
+        """What says which rows are over, next to the model and the verifier."""
+        stops = Stops(self.stop, self.decode) if self.stop else None
+        left = self.left
+        return stops if left is None else Left(lambda row: left(numbers[row]), stops)
 
     # ------------------------------------------------------------------ from tokens to text
 

@@ -46,7 +46,8 @@ from triptych.guidance.processed import ProcessedDecoder
 from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.transforms import PLAIN, Sampling, argmax
-from triptych.models.pretrained.causal import PretrainedCausalLM, check_tokenizer
+from triptych.models.pretrained.causal import PretrainedCausalLM
+from triptych.models.pretrained.tokenised import check_tokenizer
 
 _MODES = ("greedy_search", "sample")
 _OUTPUTS = ("output_scores", "output_logits", "output_attentions", "output_hidden_states")

@@ -26,9 +26,10 @@ from typing import (
 
 from triptych.core.deprecation import renamed
 from triptych.core.display import card, counted, records_table
-from triptych.core.protocols import ReadsStates, VerifierLike
+from triptych.core.protocols import Decoder, Draws, ReadsStates, VerifierLike
 from triptych.core.validation import (
     Count,
+    Prefix,
     UserError,
     as_count,
     as_flag,
@@ -70,6 +71,16 @@ class Streams(NamedTuple):
 
     seed: Count
     numbers: Sequence[Count]
+
+
+class Encoded(NamedTuple):
+    """A prompt as tokens, without the model's BOS.
+
+    prompt   what it stands for: the text or the conversation that a verifier is told
+    """
+
+    tokens: Sequence[int]
+    prompt: Any
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,9 +146,40 @@ class Guided:
         return card(repr(self), records_table(columns, lines, f"and {more} more" if more else ""))
 
 
+@runtime_checkable
+class TextModel(Protocol):
+    """A language model with its text side: `PretrainedCausalLM`, or `ServedLM` behind a URL."""
+
+    tokenizer: Any
+    bos_token: int | None
+    length: int
+    end_tokens: tuple[int, ...]
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """The tokens of each text, without BOS."""
+        ...
+
+    def text_of(self, row: Sequence[int], *, special: bool = False) -> str:
+        """The text of some tokens; with `special`, special tokens are written out too."""
+        ...
+
+    def chat(self, messages: str | Sequence[Message]) -> list[int]:
+        """The tokens of a conversation, up to where the reply begins."""
+        ...
+
+    def decoder(
+        self, prompts: Sequence[str] | Prefix, *, layer: Count | None = None
+    ) -> Decoder | Draws:
+        """Rows that stand at some prompts."""
+        ...
+
+
 @renamed(model="lm")
 def guide(
-    lm: PretrainedCausalLM,
+    lm: TextModel,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -231,7 +273,7 @@ class Asked(TypedDict):
 
 @renamed(model="lm")
 def guide_each(
-    lm: PretrainedCausalLM,
+    lm: TextModel,
     prompts: Iterable[Any],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -258,7 +300,7 @@ def guide_each(
 
 @renamed(model="lm")
 def make_job(
-    lm: PretrainedCausalLM,
+    lm: TextModel,
     prompts: list[Any],
     verifier: TextFunction | VerifierLike | None,
     algorithm: str | AnyAlgorithm | None,
@@ -271,8 +313,13 @@ def make_job(
     budget: Budget | None = None,
     record: bool = False,
     listen: Callable[[int, Event], None] | None = None,
+    left: Callable[[int], bool] | None = None,
 ) -> Job:
-    """What is to be done, with everything checked that was given."""
+    """What is to be done, with everything checked that was given.
+
+    prompts   as `guide` takes them, or all of them `Encoded`
+    left      says of a prompt whether nobody waits for it any more
+    """
     greedy = as_sampling(sampling).temperature == 0
     chosen = algorithm_called(algorithm, verifier, greedy=greedy)
     if greedy and chosen.name == "greedy":  # it takes the likeliest of what is accepted
@@ -299,6 +346,7 @@ def make_job(
         record=as_flag("record", record),
         stop=as_stops(stop),
         listen=listen,
+        left=left,
     )
 
 
@@ -308,10 +356,10 @@ def _all(values: list[_T | None]) -> list[_T] | None:
     return found if len(found) == len(values) else None
 
 
-def _tokens(
-    lm: PretrainedCausalLM, given: list[Any], chat: bool
-) -> tuple[list[Any], list[list[int]]]:
+def _tokens(lm: TextModel, given: list[Any], chat: bool) -> tuple[list[Any], list[list[int]]]:
     """The prompts as they were given, and as tokens."""
+    if all(isinstance(each, Encoded) for each in given):
+        return [each.prompt for each in given], [list(each.tokens) for each in given]
     if chat:
         return given, [lm.chat(said) for said in given]
     texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]
@@ -340,26 +388,33 @@ def check_language_model(lm: object) -> None:
             f"lm is a {type(lm).__name__} of transformers; pass it with its tokenizer, "
             "PretrainedCausalLM(model, tokenizer)"
         )
-    check_can("lm", lm, "decoder", "encode", "text_of", "end_tokens", "model")
+    check_can("lm", lm, "decoder", "encode", "text_of", "end_tokens")
 
 
 @runtime_checkable
 class ChecksModel(Protocol):
     """A verifier that refuses a language model that it was not made for."""
 
-    def check_model(self, lm: PretrainedCausalLM, /) -> None: ...
+    def check_model(self, lm: Any, /) -> None: ...
 
 
-def layer_to_read(lm: PretrainedCausalLM, verifier: object) -> int | None:
+def layer_to_read(lm: TextModel, verifier: object) -> int | None:
     """The layer whose states the verifier reads, if it reads any."""
     if isinstance(verifier, ChecksModel):
         verifier.check_model(lm)
     if not isinstance(verifier, ReadsStates):
         return None
+    if not isinstance(lm, PretrainedCausalLM):
+        raise UserError(
+            f"{type(verifier).__name__} reads the states of a network, which {lm!r} keeps where "
+            "it is; load the model here, PretrainedCausalLM.from_pretrained, or pass a verifier of "
+            "texts",
+            parameter="verifier",
+        )
     return as_layer(-1 if verifier.layer is None else verifier.layer, lm.model)
 
 
-def _check_room(lm: PretrainedCausalLM, rows: list[list[int]], limit: int) -> None:
+def _check_room(lm: TextModel, rows: list[list[int]], limit: int) -> None:
     for b, row in enumerate(rows):
         if len(row) + limit > lm.length:
             raise UserError(

@@ -48,6 +48,19 @@ class Stops:
         return self._known[tokens]
 
 
+class Left:
+    """What says that a row is over: nobody waits for it any more, or `stops` says so."""
+
+    def __init__(self, left: Callable[[int], bool], stops: Stops | None) -> None:
+        self._left, self._stops = left, stops
+
+    def over(self, asked: Question) -> Bool[Tensor, " rows"]:
+        """Rows that nobody waits for, and those that hold a stop string."""
+        said = [self._left(row) for row in asked.row.tolist()]
+        left = torch.tensor(said, dtype=torch.bool, device=asked.tokens.device)
+        return left if self._stops is None else left | self._stops.over(asked)
+
+
 def as_stops(stop: str | Sequence[str]) -> list[str]:
     """Stop strings, or one of them; none may be empty."""
     given = [stop] if isinstance(stop, str) and stop else [] if stop == "" else stop

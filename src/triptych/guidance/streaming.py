@@ -18,10 +18,9 @@ from triptych.core.deprecation import renamed
 from triptych.core.protocols import VerifierLike
 from triptych.core.validation import Count, UserError, as_count, as_list
 from triptych.guidance.batches import Completion, TextFunction
-from triptych.guidance.guide import BATCH, Asked, check_language_model, make_job
+from triptych.guidance.guide import BATCH, Asked, TextModel, check_language_model, make_job
 from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.result import Event
-from triptych.models.pretrained.causal import PretrainedCausalLM
 
 _WAITING = 1000  # events that are told before anybody took them
 
@@ -68,7 +67,7 @@ _KINDS: dict[str, type[Token] | type[Refused] | type[Erased]] = {
 
 @renamed(model="lm")
 def guide_stream(
-    lm: PretrainedCausalLM,
+    lm: TextModel,
     prompts: str | Sequence[Any],
     verifier: TextFunction | VerifierLike | None = None,
     algorithm: str | AnyAlgorithm | None = None,

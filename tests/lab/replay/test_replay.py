@@ -42,7 +42,7 @@ def result_of(events, tokens=((0,),), start=0, generated=0, erased=0):
     """A result by hand; the costs has the same numbers for every row."""
     table = torch.tensor(tokens)
     each = torch.ones(len(table), dtype=torch.long)
-    costs = Costs(each * 2, each * generated, each * erased, each)
+    costs = Costs(each * 2, each * generated, each * erased, each, each * 0, each * 0)
     lengths, complete = each * table.shape[1], each.bool()
     reasons = (None,) * len(table)
     return Result(

@@ -102,7 +102,7 @@ def returned(strings, length):
     lengths = torch.tensor([len(x or ()) for x in strings])
     whole = torch.tensor([x is not None for x in strings])
     zero = torch.zeros_like(lengths)
-    costs = Costs(zero, zero, zero, zero)
+    costs = Costs(*[zero] * 6)
     reasons = tuple(None if one else "left" for one in whole.tolist())
     return Result(tokens, lengths, (), costs, zero, whole, whole, whole, reasons, None)
 

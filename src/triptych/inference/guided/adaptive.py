@@ -49,7 +49,7 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.distinct import distinct_rows
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, NextToken, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -86,12 +86,13 @@ from triptych.inference.guided.resampling import (
     finish,
     open_particles,
 )
-from triptych.inference.guided.result import ParticleSet, Result
+from triptych.inference.guided.result import Action, ParticleSet, Result
 
 PARTICLES = 6
 """Candidates of a row where no number is given, and the verifier has no masks."""
 TRIES = 1000
 """Tokens that are tried for one place where no number is given."""
+_NO_MASS = 1e-6  # of a served model's law, whose log-probabilities are rounded: nothing is left
 _PAGE = 256  # tokens on a page; of a larger vocabulary a page is drawn, and then a token on it
 
 
@@ -135,6 +136,7 @@ class Adaptive(Algorithm[Info]):
     )
     soft = True
     probability = False
+    needs = "log_probs"
 
     n: int | None = option(None, "candidates; none: 1 with masks, else 6", at_least=1)
     ess: float = option(
@@ -142,6 +144,11 @@ class Adaptive(Algorithm[Info]):
     )
     tries: int = option(1000, "tokens drawn for one place at most", at_least=1)
     estimates: int = option(1, "draws that estimate how much is accepted", at_least=1)
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """What a single particle has written stays; several compete to the end."""
+        return ("draw",) if self.n == 1 else ()
 
     def _particles(self, run: Generation) -> int:
         return self.n or (1 if run.mask_says_all else PARTICLES)
@@ -155,13 +162,17 @@ class Adaptive(Algorithm[Info]):
         last = log_weights  # of each particle, when it was above 0
         refused = torch.zeros_like(run.owner)
         begun = run.open_rows(tokens=n)  # stops rows that have no token for each particle
-        first = run.laws(begun) if len(begun) else None  # a row's particles share its first law
+        lawful = len(begun) > 0 and not run.draws
+        first = run.laws(begun) if lawful else None  # a row's particles share its first law
         cloud = run.fork(run.every_row().repeat_interleave(n))
         drawn = torch.nonzero(torch.isin(cloud.owner, begun))[:, 0]
         while len(drawn):
-            laws = cloud.laws(drawn) if first is None else first.repeat_interleave(n, 0)
-            step, first = _Step(cloud, drawn, laws), None
-            if run.has_masks:
+            if run.draws:
+                step = _DrawnStep(cloud, drawn)
+            else:
+                laws = cloud.laws(drawn) if first is None else first.repeat_interleave(n, 0)
+                step, first = _LawStep(cloud, drawn, laws), None
+            if run.has_masks and isinstance(step, _LawStep):
                 step.take_allowed()
             else:
                 step.search(self.tries)
@@ -178,7 +189,7 @@ class Adaptive(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     n: Count,
@@ -195,62 +206,26 @@ def sample(
 class _Step:
     """The next token of some particles: its search, its estimate, its weight.
 
-    A large vocabulary is cut into pages. A page is drawn first, and then a token on it: the law is
-    the same, and each of perhaps a thousand tries looks at few numbers.
-
     rows      the particles, as rows of `cloud`
-    laws      their next-token laws
-    left      log-probabilities of the tokens that a particle has not drawn, by page; -inf for the
-              others, and beyond the last token
-    pages     log-probability of each page: of the tokens on it that are left
     token     what was accepted, -1 for nothing so far
     tried     tokens drawn in the search
     log_mass  log w of the module's docstring
     refused   tokens refused in the search
     """
 
-    def __init__(
-        self,
-        cloud: Generation,
-        rows: Int[Tensor, " rows"],
-        laws: Float[Tensor, "rows vocab"],
-    ) -> None:
+    def __init__(self, cloud: Generation, rows: Int[Tensor, " rows"]) -> None:
         self.cloud, self.rows = cloud, rows
-        self.laws = laws.double().log_softmax(-1)
         self.token, self.refused = torch.full_like(rows, -1), torch.zeros_like(rows)
         self.tried = torch.zeros_like(rows)
-        self.log_mass = torch.full_like(self.laws[:, 0], -torch.inf)
+        self.log_mass = torch.full_like(rows, -torch.inf, dtype=torch.float64)
         self.log_value, self.log_prob = self.log_mass.clone(), self.log_mass.clone()
         tokens = cloud.decoder.tokens[rows]
         texts = torch.cat([cloud.owner[rows, None], cloud.decoder.lengths[rows, None], tokens], 1)
         self._text = distinct_rows(texts).group.tolist()
         self._known: dict[tuple[int, int], float] = {}  # log V of (text, token)
 
-    def take_allowed(self) -> None:
-        """Draw from what the mask allows, whose mass is the weight: nothing is refused."""
-        first: dict[int, int] = {}
-        places = [first.setdefault(text, place) for place, text in enumerate(self._text)]
-        several = torch.tensor([*first.values()], device=self.rows.device)  # texts, each once
-        ranked = {place: rank for rank, place in enumerate(first.values())}
-        whose = torch.tensor([ranked[place] for place in places], device=self.rows.device)
-        allowed = self.cloud.masks(self.rows[several])[whose]
-        left = self.laws.masked_fill(~allowed, -torch.inf)
-        self.log_mass = left.logsumexp(-1)
-        some = torch.nonzero(self.log_mass > -torch.inf)[:, 0]
-        if len(some) == 0:
-            return
-        law = left[some] - self.log_mass[some, None]
-        self.token[some] = self.cloud.choose(law, self.rows[some])
-        self.log_value[some] = 0.0
-        if not self.cloud.mask_says_all:
-            self.log_value[some] = self._ask(some, self.token[some])
-
     def search(self, most: int) -> None:
         """Draw until a token is accepted, at most `most` times."""
-        left, page = self.laws, min(_PAGE, self.laws.shape[-1])
-        left = F.pad(left, (0, -left.shape[1] % page), value=-torch.inf)
-        self.left = left.unflatten(1, (-1, page))
-        self.pages = self.left.logsumexp(-1)
         active = torch.arange(len(self.rows), device=self.rows.device)
         for number in range(1, most + 1):
             active, log_left = self._with_mass(active)
@@ -276,7 +251,7 @@ class _Step:
             if len(some) == 0:  # the accepted mass is known: all numbers that are left are A
                 mean = torch.logaddexp(mean, known + math.log((draws - number) / draws))
                 break
-            _, log_probs, log_values = self._draw(some, log_left)
+            _, log_probs, log_values = self._draw(some, log_left, aside=True)
             self.cloud.count("generator_calls", self.rows[some])
             kept = log_values > -torch.inf
             yes = some[kept]
@@ -312,24 +287,33 @@ class _Step:
         if len(active):
             going = self.cloud.within_budget(self.rows[active])
             active = active[torch.isin(self.rows[active], going)]
-        log_left = self.pages[active].logsumexp(-1)
+        log_left = self._log_left(active)
         some = log_left > -torch.inf
         return active[some], log_left[some]
 
     def _draw(
-        self, active: Int[Tensor, " active"], log_left: Float[Tensor, " active"]
+        self,
+        active: Int[Tensor, " active"],
+        log_left: Float[Tensor, " active"],
+        *,
+        aside: bool = False,
     ) -> tuple[Int[Tensor, " active"], Float[Tensor, " active"], Float[Tensor, " active"]]:
-        """A token that was not drawn before, its log p, and its log V."""
-        rows, page = self.rows[active], torch.zeros_like(active)
-        if self.pages.shape[1] > 1:
-            page = self.cloud.choose(self.pages[active] - log_left[:, None], rows)
-        left = self.left[active, page]
-        place = self.cloud.choose(left - self.pages[active, page, None], rows)
-        log_probs = self.left[active, page, place]
-        self.left[active, page, place] = -torch.inf
-        self.pages[active, page] = self.left[active, page].logsumexp(-1)
-        drawn = page * self.left.shape[2] + place
+        """A token that was not drawn before, its log p, and its log V.
+
+        aside   a particle does not go on with it
+        """
+        drawn, log_probs = self._new(active, log_left, aside)
         return drawn, log_probs, self._ask(active, drawn)
+
+    def _log_left(self, active: Int[Tensor, " active"]) -> Float[Tensor, " active"]:
+        """The log of the mass of what was not drawn."""
+        raise NotImplementedError
+
+    def _new(
+        self, active: Int[Tensor, " active"], log_left: Float[Tensor, " active"], aside: bool
+    ) -> tuple[Int[Tensor, " active"], Float[Tensor, " active"]]:
+        """A token that was not drawn before, and its log p."""
+        raise NotImplementedError
 
     def _ask(
         self, active: Int[Tensor, " active"], tokens: Int[Tensor, " active"]
@@ -346,6 +330,118 @@ class _Step:
             self._known.update(zip(new, answers.tolist(), strict=True))
         said = [self._known[key] for key in keys]
         return torch.tensor(said, dtype=torch.float64, device=active.device)
+
+
+class _LawStep(_Step):
+    """A step from laws.
+
+    A large vocabulary is cut into pages. A page is drawn first, and then a token on it: the law is
+    the same, and each of perhaps a thousand tries looks at few numbers.
+
+    laws      the next-token laws of the particles
+    left      log-probabilities of the tokens that a particle has not drawn, by page; -inf for the
+              others, and beyond the last token
+    pages     log-probability of each page: of the tokens on it that are left
+    """
+
+    def __init__(
+        self,
+        cloud: Generation,
+        rows: Int[Tensor, " rows"],
+        laws: Float[Tensor, "rows vocab"],
+    ) -> None:
+        super().__init__(cloud, rows)
+        self.laws = laws.double().log_softmax(-1)
+
+    def take_allowed(self) -> None:
+        """Draw from what the mask allows, whose mass is the weight: nothing is refused."""
+        first: dict[int, int] = {}
+        places = [first.setdefault(text, place) for place, text in enumerate(self._text)]
+        several = torch.tensor([*first.values()], device=self.rows.device)  # texts, each once
+        ranked = {place: rank for rank, place in enumerate(first.values())}
+        whose = torch.tensor([ranked[place] for place in places], device=self.rows.device)
+        allowed = self.cloud.masks(self.rows[several])[whose]
+        left = self.laws.masked_fill(~allowed, -torch.inf)
+        self.log_mass = left.logsumexp(-1)
+        some = torch.nonzero(self.log_mass > -torch.inf)[:, 0]
+        if len(some) == 0:
+            return
+        law = left[some] - self.log_mass[some, None]
+        self.token[some] = self.cloud.choose(law, self.rows[some])
+        self.log_value[some] = 0.0
+        if not self.cloud.mask_says_all:
+            self.log_value[some] = self._ask(some, self.token[some])
+
+    def search(self, most: int) -> None:
+        left, page = self.laws, min(_PAGE, self.laws.shape[-1])
+        left = F.pad(left, (0, -left.shape[1] % page), value=-torch.inf)
+        self.left = left.unflatten(1, (-1, page))
+        self.pages = self.left.logsumexp(-1)
+        super().search(most)
+
+    def _log_left(self, active: Int[Tensor, " active"]) -> Float[Tensor, " active"]:
+        return self.pages[active].logsumexp(-1)
+
+    def _new(
+        self, active: Int[Tensor, " active"], log_left: Float[Tensor, " active"], aside: bool
+    ) -> tuple[Int[Tensor, " active"], Float[Tensor, " active"]]:
+        rows, page = self.rows[active], torch.zeros_like(active)
+        if self.pages.shape[1] > 1:
+            page = self.cloud.choose(self.pages[active] - log_left[:, None], rows)
+        left = self.left[active, page]
+        place = self.cloud.choose(left - self.pages[active, page, None], rows)
+        log_probs = self.left[active, page, place]
+        self.left[active, page, place] = -torch.inf
+        self.pages[active, page] = self.left[active, page].logsumexp(-1)
+        return page * self.left.shape[2] + place, log_probs
+
+
+class _DrawnStep(_Step):
+    """A step of a model that answers draws, with the log-probability of each.
+
+    The search takes what was drawn ahead. A token that is refused is banned from then on, and so is
+    one that is known for the estimate: p without R needs no law.
+
+    gone   the tokens that each particle has drawn, with their probabilities
+    """
+
+    def __init__(self, cloud: Generation, rows: Int[Tensor, " rows"]) -> None:
+        super().__init__(cloud, rows)
+        self.gone: list[dict[int, float]] = [{} for _ in rows]
+
+    def _log_left(self, active: Int[Tensor, " active"]) -> Float[Tensor, " active"]:
+        left = [1.0 - math.fsum(self.gone[k].values()) for k in active.tolist()]
+        logs = [math.log(mass) if mass > _NO_MASS else -math.inf for mass in left]
+        return torch.tensor(logs, dtype=torch.float64, device=active.device)
+
+    def _new(
+        self, active: Int[Tensor, " active"], log_left: Float[Tensor, " active"], aside: bool
+    ) -> tuple[Int[Tensor, " active"], Float[Tensor, " active"]]:
+        drawn, log_probs = torch.full_like(active, -1), torch.zeros_like(log_left)
+        asking = torch.arange(len(active), device=active.device)
+        while len(asking):  # what waits was drawn before the last token was banned
+            some = active[asking]
+            banned = [frozenset(self.gone[k]) for k in some.tolist()]
+            if aside:
+                tokens, logs = self.cloud.drawn_aside(self.rows[some], banned)
+            else:
+                refused = self.refused[some]
+                tokens, logs = self.cloud.drawn_tokens(self.rows[some], None, refused, banned)
+            old = [token in gone for token, gone in zip(tokens.tolist(), banned, strict=True)]
+            fresh = ~torch.tensor(old, device=active.device)
+            drawn[asking[fresh]], log_probs[asking[fresh]] = tokens[fresh], logs[fresh]
+            asking = asking[~fresh]
+        for k, token, log_prob in zip(
+            active.tolist(), drawn.tolist(), log_probs.tolist(), strict=True
+        ):
+            self.gone[k][token] = math.exp(log_prob)
+        return drawn, log_probs
+
+    def write(
+        self, log_weights: Float[Tensor, "batch n"], values: Float[Tensor, "batch n"]
+    ) -> tuple[Float[Tensor, "batch n"], Float[Tensor, "batch n"]]:
+        self.cloud.forget_alternatives(self.rows)  # they lack what was banned
+        return super().write(log_weights, values)
 
 
 # ---------------------------------------------------------------- one step and its law, by paths
@@ -445,19 +541,14 @@ def law(
 
     def extend(x: Text, weight: float) -> list[tuple[Text, float, float]]:
         """What a particle can become: itself, its log-weight, and the probability."""
-        values = [
-            value_of(verifier, (*x, token), over=token in ends) for token in range(lm.vocab_size)
-        ]
+        values = [value_of(verifier, (*x, t), over=t in ends) for t in range(lm.vocab_size)]
         before = value_of(verifier, x) if x else 0.0
         probs, says = probs_after(lm, x), [value > -math.inf for value in values]
         step = proposals(probs, says, tries=tries, estimates=estimates) if not masks else {}
         mass = math.fsum(q for q, said in zip(probs, says, strict=True) if said)
         if masks:
-            step = {
-                (token, mass): q / mass
-                for token, (q, said) in enumerate(zip(probs, says, strict=True))
-                if said and q > 0
-            } or {(-1, 0.0): 1.0}
+            some = [(token, q) for token, q in enumerate(probs) if says[token] and q > 0]
+            step = {(token, mass): q / mass for token, q in some} or {(-1, 0.0): 1.0}
         return [
             ((*x, token), weight + math.log(w) + values[token] - before, q)
             if token >= 0

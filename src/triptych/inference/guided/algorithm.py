@@ -19,20 +19,21 @@ import inspect
 import pkgutil
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from types import ModuleType
-from typing import Any, ClassVar, Generic, NotRequired, TypedDict, TypeVar
+from typing import Any, ClassVar, Generic, Literal, NotRequired, TypedDict, TypeVar
 
-from triptych.core.protocols import Decoder, Ends, VerifierLike
+from triptych.core.display import name_of
+from triptych.core.protocols import Decoder, Draws, Ends, OfModel, VerifierLike
 from triptych.core.randomness import RngLike
 from triptych.core.validation import EndTokens, UserError
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import Lengths
-from triptych.inference.guided.result import Event, InfoT, Result
+from triptych.inference.guided.result import Action, Event, InfoT, Result
 from triptych.inference.guided.transforms import Transform
 from triptych.inference.settable import Option as Option
 from triptych.inference.settable import Settable
@@ -40,6 +41,15 @@ from triptych.inference.settable import Setting as Setting
 from triptych.inference.settable import option as option
 
 AlgorithmT = TypeVar("AlgorithmT", bound="Algorithm[Any]")
+Needs = Literal["draws", "log_probs", "top_laws", "laws"]
+"""What an algorithm asks a model for: `laws` are whole laws of the next token, the others are what
+a model that answers draws may give (`core.protocols.Gives`)."""
+_NEEDED: Mapping[str, str] = {
+    "draws": "draws",
+    "log_probs": "the log-probabilities of what is drawn",
+    "top_laws": "the likeliest tokens of a law with their log-probabilities",
+    "laws": "whole laws of the next token",
+}
 GROUP = "triptych.algorithms"
 """Of entry points, by which an installed package brings algorithms."""
 
@@ -64,11 +74,13 @@ class Algorithm(Settable, Generic[InfoT]):
     soft         it uses values V between 0 and 1; the others need a yes or a no
     probability  the verifier must answer probabilities, log V ≤ 0
     needs_verifier   it makes no sense without one
+    needs        what it asks a model for; a model in this process gives everything
     """
 
     soft: ClassVar[bool] = False
     probability: ClassVar[bool] = True
     needs_verifier: ClassVar[bool] = True
+    needs: ClassVar[Needs] = "laws"
 
     @abstractmethod
     def run(self, run: Generation) -> InfoT:
@@ -82,7 +94,7 @@ class Algorithm(Settable, Generic[InfoT]):
 
     def sample(
         self,
-        decoder: Decoder,
+        decoder: Decoder | Draws,
         verifier: VerifierLike | None = None,
         *,
         length: Lengths,
@@ -119,7 +131,41 @@ class Algorithm(Settable, Generic[InfoT]):
             ends=ends,
             listen=listen,
         )
+        if run.draws:
+            self.check_gives(run.drawing())
         return run.result(self.run(run))
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """Events after which all tokens of their row stay as they are."""
+        return ()
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """How many tokens of a row stay as they are, whatever happens after this event.
+
+        backtracks   events "backtrack" of the row so far, this one with them
+
+        0 is always right: nothing is known before the row is done. `held_back` bounds what is left.
+        """
+        return len(event.tokens) if event.action in self.settles else 0
+
+    @property
+    def held_back(self) -> int | None:
+        """How many tokens at the end of a growing row may still change, at most; None: all."""
+        return 0 if self.settles else None
+
+    def check_gives(self, draws: Draws) -> None:
+        """A model that answers draws gives what this algorithm asks for; a `UserError` if not."""
+        if self.needs in draws.gives:
+            return
+        lm = draws.lm if isinstance(draws, OfModel) else draws
+        others = [name for name, each in algorithms().items() if each.needs in draws.gives]
+        raise UserError(
+            f"{self.name} needs {_NEEDED[self.needs]}; {name_of(lm)}, as it is asked here, gives "
+            f"{' and '.join(_NEEDED[each] for each in sorted(draws.gives))} alone, with which "
+            f"{', '.join(others)} run",
+            parameter="decoder",
+        )
 
     def of_text(self: AlgorithmT, decode: Callable[[Sequence[int]], str]) -> AlgorithmT:
         """The same where tokens are text: an algorithm that reads completions overrides it."""

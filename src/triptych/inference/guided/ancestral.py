@@ -9,12 +9,12 @@ from typing import Unpack
 import torch
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.inference.guided.algorithm import Algorithm, Shared
 from triptych.inference.guided.generation import Generation
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Action, Result
 from triptych.inference.guided.transforms import nucleus
 
 
@@ -25,15 +25,21 @@ class Ancestral(Algorithm[None]):
     title = "Ancestral sampling"
     promise = "the model's own law; the verifier is never asked"
     needs_verifier = False
+    needs = "draws"
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """A token that was drawn stays."""
+        return ("draw",)
 
     def run(self, run: Generation) -> None:
         """Draw token after token."""
         while len(rows := run.open_rows()):
-            run.draw(rows)
+            run.draw(rows, run.unjudged)
 
 
 def sample(
-    decoder: Decoder, verifier: VerifierLike | None = None, **shared: Unpack[Shared]
+    decoder: Decoder | Draws, verifier: VerifierLike | None = None, **shared: Unpack[Shared]
 ) -> Result[None]:
     """Complete every row; see `Ancestral`."""
     return Ancestral().sample(decoder, verifier, **shared)

@@ -22,7 +22,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, NextToken, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, EndTokens, Number, as_flag, as_size, check_can
@@ -36,7 +36,7 @@ from triptych.inference.guided.options import (
     log_threshold,
     path_counter,
 )
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Event, Result
 
 
 class Info(NamedTuple):
@@ -63,6 +63,7 @@ class Backtracking(Algorithm[Info]):
         "at most quota * stride tokens of a row are erased; its law has no formula, and `law` "
         "computes it"
     )
+    needs = "draws"
 
     quota: int = option(4, "how often a row may erase", at_least=0)
     stride: int = option(4, "how many tokens it erases at a time", at_least=1)
@@ -76,18 +77,38 @@ class Backtracking(Algorithm[Info]):
         """log V from which a text is accepted."""
         return log_threshold(self.threshold)
 
+    @property
+    def held_back(self) -> int | None:
+        """(B - 1) tokens for each backtrack, and the one that is not judged yet.
+
+        Each backtrack comes after at least one new token, so it takes back at most B - 1 of the
+        tokens that stood there before. Where a row may erase its prompt, nothing is said.
+
+        Worked value: 4 backtracks of 3 tokens hold back 4 * 2 + 1 = 9 tokens.
+        """
+        if self.into_prompt:
+            return None
+        return self.quota * (self.stride - 1) + 1 if self.quota else 0
+
+    def settled(self, event: Event, backtracks: int) -> int:
+        """Tokens that the backtracks which are left cannot reach."""
+        if self.into_prompt or event.action == "reject":
+            return 0
+        left = max(0, self.quota - backtracks)
+        judged = event.action in ("accept", "backtrack") or left == 0
+        return max(0, len(event.tokens) - left * (self.stride - 1) - (not judged))
+
     def run(self, run: Generation) -> Info:
         """Draw, ask, erase, redo."""
         prompt, quota_left = run.start, torch.full_like(run.start, self.quota)
         floor = (prompt - self.into_prompt).clamp(min=0)
+        unjudged = run.unjudged or self.stride  # tokens at once where nobody is asked any more
         redo_until = torch.zeros_like(prompt)  # positions before this one are taken by argmax
         while len(rows := run.open_rows()):
-            redoing = run.decoder.lengths[rows] < redo_until[rows]
-            laws = run.laws(rows)
-            run.put(laws[redoing].argmax(-1), rows[redoing], "argmax")
-            drawn = rows[~redoing]
-            if len(drawn):
-                run.put(run.choose(laws[~redoing], drawn), drawn, "draw")
+            left = redo_until[rows] - run.decoder.lengths[rows]
+            redoing, drawn = left > 0, rows[left <= 0]
+            ahead = torch.where(quota_left[rows] > 0, self.stride, unjudged)
+            run.draw_or_argmax(rows, redoing, torch.where(redoing, left, ahead))
             asked = rows if self.verify_redone else drawn
             asked = asked[quota_left[asked] > 0]
             values = run.log_values(asked)
@@ -103,7 +124,7 @@ class Backtracking(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     quota: Count,

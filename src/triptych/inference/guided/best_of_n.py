@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, Numbers, UserError, as_count, as_floats
@@ -53,6 +53,7 @@ class BestOfN(Algorithm[Info]):
     title = "Best of n"
     promise = "the string of largest V among n draws from the model; `law` is exact"
     probability = False
+    needs = "draws"
 
     n: int = option(4, "candidates", at_least=1)
 
@@ -67,7 +68,7 @@ class BestOfN(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder, verifier: VerifierLike, *, n: Count, **shared: Unpack[Shared]
+    decoder: Decoder | Draws, verifier: VerifierLike, *, n: Count, **shared: Unpack[Shared]
 ) -> Result[Info]:
     """Complete every row with the best of n; see `BestOfN`."""
     return BestOfN.of({"n": n}).sample(decoder, verifier, **shared)
@@ -80,22 +81,25 @@ def whole_strings(
     that were not stopped before they had all of theirs."""
     n = as_copies(n, run.batch)
     run.open_rows(tokens=n)  # stops rows that have no token for each candidate
-    candidates = branch(run, run.every_row().repeat_interleave(n))
+    candidates = branch(run, run.every_row().repeat_interleave(n), run.unjudged)
     while len(rows := candidates.open_rows()):
-        candidates.draw(rows)
+        candidates.draw(rows, candidates.unjudged)
     groups = candidates.every_row().reshape(-1, n)
     return candidates, groups, torch.nonzero(~run.stopped())[:, 0]
 
 
-def branch(run: Generation, copies: Int[Tensor, " copies"]) -> Generation:
+def branch(run: Generation, copies: Int[Tensor, " copies"], ahead: int | None = None) -> Generation:
     """A fork of some rows whose unfinished copies have drawn one token.
 
-    The law that the copies of a row draw from is asked for once.
+    The law that the copies of a row draw from is asked for once; of a model that answers draws each
+    copy asks for `ahead` tokens of its own.
     """
     unfinished = ~run.finished() & ~run.stopped()
     fork = run.fork(copies)
     growing = torch.nonzero(unfinished[copies])[:, 0]
-    if len(growing):
+    if len(growing) and run.draws:
+        fork.draw(growing, ahead)
+    elif len(growing):
         laws = run.laws(torch.nonzero(unfinished)[:, 0])
         place = (unfinished.cumsum(0) - 1)[copies[growing]]
         fork.put(fork.choose(laws[place], growing), growing, "draw")

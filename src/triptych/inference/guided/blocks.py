@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder, is_end
-from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import Count, EndToken, EndTokens, as_count, as_end_token, set_fields
@@ -37,7 +37,7 @@ from triptych.inference.guided.options import (
     check_table,
     end_set,
 )
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import Action, Result
 
 
 class Info(NamedTuple):
@@ -61,6 +61,7 @@ class Blocks(Algorithm[Info]):
     title = "Block best-of-n"
     promise = "each block is the one of largest V among n draws from the model; `law` is exact"
     probability = False
+    needs = "draws"
 
     block: int = option(4, "tokens of a block", at_least=1)
     n: int = option(4, "candidates", at_least=1)
@@ -70,6 +71,16 @@ class Blocks(Algorithm[Info]):
         super().__post_init__()
         set_fields(self, block_end=as_end_token(self.block_end, name="block_end"))
 
+    @property
+    def held_back(self) -> int:
+        """The block that is being chosen."""
+        return self.block
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """Blocks that were chosen stay."""
+        return ("choose",)
+
     def run(self, run: Generation) -> Info:
         """Write block after block."""
         n = as_copies(self.n, run.batch)
@@ -77,15 +88,16 @@ class Blocks(Algorithm[Info]):
         latest = values_of_full_prompts(run)
         while len(rows := run.open_rows(tokens=n)):
             counts = torch.ones_like(run.owner).index_fill(0, rows, n)  # finished rows come once
-            candidates = branch(run, run.every_row().repeat_interleave(counts))
+            ahead = None if run.unjudged is None else self.block
+            candidates = branch(run, run.every_row().repeat_interleave(counts), ahead)
             begun = run.decoder.lengths[candidates.owner]
-            for _ in range(self.block - 1):
+            for more in range(self.block - 1, 0, -1):
                 growing = candidates.open_rows()
                 if block_end is not None:
                     growing = growing[~_ended(candidates, begun, block_end)[growing]]
                 if len(growing) == 0:
                     break
-                candidates.draw(growing)
+                candidates.draw(growing, None if ahead is None else more)
             rows = rows[~run.stopped()[rows]]
             first = counts.cumsum(0) - counts
             groups = first[rows][:, None] + torch.arange(n, device=rows.device)
@@ -95,7 +107,7 @@ class Blocks(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     block: Count,

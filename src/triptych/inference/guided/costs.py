@@ -17,6 +17,8 @@ class Costs:
     generated         tokens put at the end of a row; the thesis' query complexity C
     erased            tokens taken back
     verifier_calls    prefixes shown to the verifier
+    requests          to a model that answers draws; 0 where it answers laws
+    drawn             tokens in its answers, those that were thrown away included
     forward_passes    runs of the model, each on a batch: what a parallel machine waits for. The
                       decoder counts them; one that does not is taken to need one a question
     verifier_passes   batched questions to the verifier
@@ -27,6 +29,8 @@ class Costs:
     generated: Int[Tensor, " batch"]
     erased: Int[Tensor, " batch"]
     verifier_calls: Int[Tensor, " batch"]
+    requests: Int[Tensor, " batch"]
+    drawn: Int[Tensor, " batch"]
     forward_passes: int = 0
     verifier_passes: int = 0
     seconds: float = 0.0
@@ -36,7 +40,8 @@ class Costs:
     @classmethod
     def empty(cls, batch: int, device: torch.device) -> "Costs":
         zero = torch.zeros(batch, dtype=torch.long, device=device)
-        return cls(zero, zero.clone(), zero.clone(), zero.clone())
+        more = [zero.clone() for _ in range(5)]
+        return cls(zero, more[0], more[1], more[2], more[3], more[4])
 
     def totals(self) -> dict[str, int | float]:
         """Sums over the rows, by name."""

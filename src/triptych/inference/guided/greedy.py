@@ -16,14 +16,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Number
 from triptych.inference.guided.algorithm import Algorithm, Shared, option
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import log_threshold
-from triptych.inference.guided.result import Reason, Result
+from triptych.inference.guided.result import Action, Reason, Result
 
 _MORE = 4  # times as many tokens are asked about where all before were refused
 
@@ -48,6 +48,11 @@ class Greedy(Algorithm[None]):
     def smallest(self) -> float:
         """log V from which a text is accepted."""
         return log_threshold(self.threshold)
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """A token that was taken stays."""
+        return ("argmax",)
 
     def run(self, run: Generation) -> None:
         """Take the likeliest accepted token everywhere."""
@@ -94,7 +99,7 @@ def _first_accepted(
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     threshold: Number = 0.5,

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, as_count, check_callable
@@ -58,6 +58,7 @@ class Majority(Algorithm[Info]):
     soft = True
     probability = False
     needs_verifier = False
+    needs = "draws"
 
     n: int = option(8, "candidates", at_least=1)
     answer: Answer | None = None
@@ -109,7 +110,7 @@ def winner(
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike | None = None,
     *,
     n: Count,

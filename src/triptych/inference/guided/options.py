@@ -9,7 +9,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.display import counted
-from triptych.core.protocols import Decoder, Ends, UsedOnce
+from triptych.core.protocols import Decoder, Draws, Ends, UsedOnce
 from triptych.core.table import Table
 from triptych.core.validation import (
     Count,
@@ -126,9 +126,9 @@ def check_full_length(verifier: object) -> None:
         )
 
 
-def check_parts(decoder: Decoder, budget: Budget | None) -> None:
+def check_parts(decoder: Decoder | Draws, budget: Budget | None) -> None:
     """What an algorithm is given can be asked what it will be asked."""
-    if not hasattr(decoder, "next_log_probs"):
+    if not isinstance(decoder, Draws) and not hasattr(decoder, "next_log_probs"):
         raise UserError(
             f"decoder is a {type(decoder).__name__}; it must be a batch of growing prefixes: "
             "RecomputingDecoder(model, batch) makes one of any model",

@@ -21,7 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, NextToken, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -82,6 +82,7 @@ class Particles(Algorithm[Info]):
     )
     soft = True
     probability = False
+    needs = "draws"
 
     n: int = option(6, "candidates", at_least=1)
     ess: float = option(
@@ -110,7 +111,7 @@ class Particles(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     n: Count,

@@ -13,7 +13,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
-from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import Count, Number
@@ -43,6 +43,7 @@ class Rejection(Algorithm[Info]):
 
     title = "Rejection sampling"
     promise = "an accepted string has the law p(x | accepted), exactly"
+    needs = "draws"
 
     attempts: int = option(100, "strings drawn for a row at most", at_least=1)
     threshold: float = option(0.5, "a string with V below it is refused", at_least=0, at_most=1)
@@ -59,7 +60,7 @@ class Rejection(Algorithm[Info]):
         limit = torch.full_like(used, self.attempts).masked_fill(run.start >= run.limits, 1)
         while (trying := ~accepted & (used < limit) & ~run.stopped()).any():
             if len(growing := run.within_budget(torch.nonzero(trying & ~run.finished())[:, 0])):
-                run.draw(growing)
+                run.draw(growing, run.unjudged)
             if len(judged := torch.nonzero(trying & run.finished())[:, 0]) == 0:
                 continue
             values = run.log_values(judged)
@@ -76,7 +77,7 @@ class Rejection(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     attempts: Count | None = None,

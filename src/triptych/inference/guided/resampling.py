@@ -139,7 +139,7 @@ def resample(
     picked = cloud.choose(laws, old[again].reshape(-1)).reshape(-1, n)
     parents = old.clone()
     parents[again] = old[again].gather(1, picked)
-    cloud = cloud.fork(parents.reshape(-1))
+    cloud = cloud.fork(parents.reshape(-1), leave=True)
     values = values.reshape(-1)[parents]
     mean = (log_weights.logsumexp(-1, keepdim=True) - math.log(n)).expand_as(log_weights)
     cloud.note("choose", old[again].reshape(-1), values[again].reshape(-1))

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.logspace import log1mexp, log_normalise
-from triptych.core.protocols import Decoder, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, Value, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import Count, Number, UserError
@@ -29,7 +29,7 @@ from triptych.inference.guided.options import (
     check_table,
     log_threshold,
 )
-from triptych.inference.guided.result import Reason, Result
+from triptych.inference.guided.result import Action, Reason, Result
 
 Accept = Literal["threshold", "value"]
 ACCEPT: tuple[Accept, ...] = get_args(Accept)
@@ -55,6 +55,7 @@ class Tokenwise(Algorithm[None]):
         "every prefix is accepted; each token has its law given that, and the string does not have "
         "the law p(x | accepted)"
     )
+    needs = "draws"
 
     tries: int = option(50, "draws of one token at most", at_least=1)
     accept: Accept = option("threshold", "keep a token by threshold, or by value")
@@ -65,19 +66,34 @@ class Tokenwise(Algorithm[None]):
         """log V from which a text is accepted."""
         return log_threshold(self.threshold) if self.accept == "threshold" else None
 
+    @property
+    def held_back(self) -> int:
+        """The token that the verifier has not judged yet."""
+        return 1
+
+    @property
+    def settles(self) -> tuple[Action, ...]:
+        """A prefix that was accepted stays."""
+        return ("accept",)
+
     def run(self, run: Generation) -> None:
         """Draw every token until it is accepted."""
-        size, smallest = (run.batch, run.decoder.vocab_size), log_threshold(self.threshold)
+        width = 0 if run.draws else run.decoder.vocab_size
+        size, smallest = (run.batch, width), log_threshold(self.threshold)
         laws = torch.zeros(size, dtype=torch.float64, device=run.owner.device)
         failures = torch.zeros_like(run.owner)  # of the token that is being drawn
         while len(rows := run.open_rows()):
             fresh = rows[failures[rows] == 0]
-            if len(fresh):
+            if len(fresh) and not run.draws:
                 laws[fresh], mass = run.allowed_laws(fresh)
                 run.stop(fresh[torch.isneginf(mass)], Reason.NOTHING)
                 rows = rows[~run.stopped()[rows]]
-            run.put(run.choose(laws[rows], rows), rows, "draw")
-            values = run.drawn_log_values(rows)
+            if run.draws:  # a mask is asked as a verifier is: about the token that was drawn
+                run.draw(rows, refused=failures[rows])
+                values = run.log_values(rows)
+            else:
+                run.put(run.choose(laws[rows], rows), rows, "draw")
+                values = run.drawn_log_values(rows)
             by_value = self.accept == "value" and not run.mask_says_all
             kept = _kept(run, values, rows) if by_value else values >= smallest
             refused = run.judge(rows, values, kept)
@@ -89,7 +105,7 @@ class Tokenwise(Algorithm[None]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     accept: Accept = "threshold",

@@ -199,7 +199,18 @@ class Sampling:
             parts.append(nucleus(self.top_p))
         if self.min_p > 0:
             parts.append(min_p(self.min_p))
-        return compose(*parts) if parts else None
+        return _Sampled(compose(*parts), self) if parts else None
+
+
+class _Sampled(KeepsLaws):
+    """The transform of a sampling, which says which one it is: a server changes laws by itself."""
+
+    def __init__(self, transform: Transform, sampling: Sampling) -> None:
+        plain = of_laws(transform)
+        assert plain is not None
+        super().__init__(plain)
+        self.temperature, self.top_k = sampling.temperature, sampling.top_k
+        self.top_p, self.min_p = sampling.top_p, sampling.min_p
 
 
 PLAIN = Sampling()

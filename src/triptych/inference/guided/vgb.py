@@ -30,7 +30,7 @@ from torch import Tensor
 from triptych.core.decoders import RecomputingDecoder, is_end
 from triptych.core.distinct import distinct_rows
 from triptych.core.enumeration import exact_transition_matrix
-from triptych.core.protocols import Decoder, NextToken, Rng, Value, VerifierLike
+from triptych.core.protocols import Decoder, Draws, NextToken, Rng, Value, VerifierLike
 from triptych.core.samplers import Chain, OneShot
 from triptych.core.table import Table
 from triptych.core.validation import (
@@ -114,6 +114,7 @@ class Vgb(Algorithm[Info]):
     )
     soft = True
     probability = False
+    needs = "top_laws"
 
     steps: int = option(2000, "the longest walk", at_least=1)
     returns: Returned = option("leaf", "what comes out of a walk")
@@ -138,6 +139,12 @@ class Vgb(Algorithm[Info]):
                 f"steps is {self.steps} and there are {run.batch} rows; returns='uniform' draws "
                 f"from a table of their product, which must be at most {MAX_ALLOWED}",
                 parameter="steps",
+            )
+        if run.draws and self.candidates is None:
+            raise UserError(
+                "candidates is None, every token; a model that answers draws gives the likeliest "
+                "alone: pass a number of them",
+                parameter="candidates",
             )
         walk = _Walk(run, self)
         taken = torch.zeros_like(run.start)  # steps of this attempt
@@ -178,7 +185,7 @@ class Vgb(Algorithm[Info]):
 
 
 def sample(
-    decoder: Decoder,
+    decoder: Decoder | Draws,
     verifier: VerifierLike,
     *,
     steps: Count,
@@ -295,9 +302,15 @@ class _Walk:
         nodes, rows = nodes[~leaf], rows[~leaf]
         if len(rows) == 0:
             return
-        whole = self.run.model_laws(rows)
         self.run.count("generator_calls", rows)
-        log_probs = self._cut(self.run.transformed(whole, rows))
+        if self.run.draws:
+            assert self.candidates is not None  # `run` refuses that
+            whole, beyond = self.run.top_laws(rows, self.candidates)
+            self.cut_mass[rows] = torch.maximum(self.cut_mass[rows], beyond)
+            log_probs = whole
+        else:
+            whole = self.run.model_laws(rows)
+            log_probs = self._cut(self.run.transformed(whole, rows))
         counts = (log_probs > -torch.inf).sum(-1)
         self.asked[rows] = torch.maximum(self.asked[rows], counts)
         if log_probs is not whole:

@@ -18,6 +18,7 @@ from triptych.lab.cli.evidence import evidence
 from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.fetch import fetch
 from triptych.lab.cli.figures import figures
+from triptych.lab.cli.gateway import gateway
 from triptych.lab.cli.generate import generate
 from triptych.lab.cli.law import law
 from triptych.lab.cli.list import list_all
@@ -87,6 +88,7 @@ app.command()(law)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
 app.command()(denoise)
+app.command()(gateway)
 app.command("audit-grammar")(audit_grammar)
 app.command()(topics)
 app.add_typer(trap, name="trap")

@@ -126,7 +126,8 @@ def replay(
         typer.Argument(
             help="One of the algorithms below, or a Python file of your own; or refinement, which "
             "writes all positions at once, again and again; or ising, Gibbs sampling next to "
-            "parallel decoding on a grid of spins."
+            "parallel decoding on a grid of spins; or a .json file with an answer of the gateway "
+            "that has its trace."
         ),
     ] = "backtracking",
     task: Annotated[
@@ -187,6 +188,11 @@ def replay(
     Example: triptych replay ising --size 6 --coupling 0.4 --against parallel
     """
     out = out or _free(Path("replay.html"))
+    if algorithm.endswith(".json"):
+        _saved(Path(algorithm), out)
+        if show:
+            typer.launch(str(out))
+        return
     if algorithm == "ising":
         refused = {"task": task, "length": length, "prompt": prompt or None, "noise": noise or None}
         _refuse_for_ising(refused | {"rows": None if rows == 1 else rows})
@@ -295,6 +301,17 @@ def _refinement(task: str, *, rows: int, seed: int, changes: list[str], out: Pat
         headings=[f"Start {row + 1}" for row in range(rows)],
     )
     echo("\n".join(made.lines()))
+    typer.echo(f"Open {out}")
+
+
+def _saved(path: Path, out: Path) -> None:
+    """Write the page of a trace that was saved."""
+    from triptych.lab.replay.page import write_trace
+    from triptych.lab.replay.saved import read_trace
+
+    saved = read_trace(path)
+    write_trace(saved.result, out, names=saved.names, title=saved.title, about=saved.about)
+    echo("\n".join(saved.lines()))
     typer.echo(f"Open {out}")
 
 

@@ -2,6 +2,7 @@
 
     next_token_log_probs   log p(x_{t+1} = · | x_≤t)     by a pass over the whole prefix
     decoder                a batch of growing prefixes    with a cache of keys and values per row
+    token_scores           log p(x_t | x_<t) at all t     by one pass over the whole row
     encode, decode, chat   between text and tokens
 
 The vocabulary is the model's: a token is its token id. Every sequence begins with the model's BOS
@@ -18,10 +19,9 @@ Example
 transformers is an optional dependency (`pip install 'transformers>=5,<6'`), imported when used.
 """
 
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -34,14 +34,8 @@ from triptych.core.validation import (
     UserError,
     as_count,
     as_device,
-    as_flag,
-    as_integers,
-    as_list,
     as_prefix,
     as_size,
-    as_text,
-    check_can,
-    shown,
 )
 from triptych.models.pretrained.causal_cache import (
     PretrainedDecoder,
@@ -49,12 +43,27 @@ from triptych.models.pretrained.causal_cache import (
     last_logits_only,
 )
 from triptych.models.pretrained.causal_loading import load_causal
+from triptych.models.pretrained.tokenised import Tokenised, as_rows, check_tokenizer
 
 # when a family does not take a mask, positions or a cache of this kind
 _WHAT_MODELS_RAISE = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
+_SCORED = 256  # places whose laws are held in float64 at once
 
-class PretrainedCausalLM:
+
+class TokenScore(NamedTuple):
+    """A token of a text, with what the model says of its place.
+
+    log_prob   log p(token | what stands before it); None where nothing does
+    top        the likeliest tokens there, with their log-probabilities, the likeliest first
+    """
+
+    token: int
+    log_prob: float | None
+    top: tuple[tuple[int, float], ...]
+
+
+class PretrainedCausalLM(Tokenised):
     """A `NextToken` oracle from any decoder-only model of transformers' AutoModelForCausalLM.
 
     The model is changed in place: dropout is off (evaluation mode) and its parameters are frozen.
@@ -164,6 +173,55 @@ class PretrainedCausalLM:
         )
         return answer.logits[:, -1].double().log_softmax(-1)
 
+    @torch.no_grad()
+    def token_scores(self, rows: Prefix, *, top: Count = 0) -> list[list[TokenScore]]:
+        """log p(x_t | x_<t) of every token of each row, by a pass over BOS and the row.
+
+        rows   lists of tokens, without BOS
+        top    how many of the likeliest tokens are told at every place
+
+        The first token has no law where the model has no BOS: its `log_prob` is None.
+        """
+        found, top = [], as_count("top", top, at_most=self.vocab_size)
+        for b, row in enumerate(as_rows("rows", rows)):
+            row = self._checked_row(f"rows[{b}]", row)
+            if len(row) > self.length:
+                raise UserError(
+                    f"rows[{b}] has {len(row)} tokens; sequences of this model have at most "
+                    f"{self.length}",
+                    parameter="rows",
+                )
+            found.append(self._scores_of(row, top))
+        return found
+
+    def _scores_of(self, row: list[int], top: int) -> list[TokenScore]:
+        scores: list[TokenScore] = []
+        if self.bos_token is None and row:
+            scores.append(TokenScore(row[0], None, ()))
+        if not (scored := row[len(scores) :]):
+            return scores
+        read = row if self.bos_token is None else [self.bos_token, *row]
+        tokens = torch.tensor([read[:-1]], device=self.device)
+        answer = self.model(
+            input_ids=tokens,
+            attention_mask=torch.ones_like(tokens),
+            use_cache=False,
+            return_dict=True,
+        )
+        for part, logits in zip(
+            (scored[i : i + _SCORED] for i in range(0, len(scored), _SCORED)),
+            answer.logits[0].split(_SCORED),
+            strict=True,
+        ):
+            laws = logits.double().log_softmax(-1)
+            chosen = laws.gather(1, torch.tensor(part, device=self.device)[:, None])[:, 0]
+            best = laws.topk(top, dim=-1)
+            for token, log_prob, ids, values in zip(
+                part, chosen.tolist(), best.indices.tolist(), best.values.tolist(), strict=True
+            ):
+                scores.append(TokenScore(token, log_prob, tuple(zip(ids, values, strict=True))))
+        return scores
+
     def decoder(
         self,
         prompts: Sequence[str] | Prefix,
@@ -177,61 +235,6 @@ class PretrainedCausalLM:
         """
         return self._decoder(self._prompts(prompts), layer)
 
-    # ------------------------------------------------------------------ text
-
-    def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text, without BOS and other special tokens around it."""
-        tokenizer = self._needs_tokenizer()
-        rows = []
-        for b, text in enumerate(as_list("texts", texts, "texts")):
-            text = as_text(f"texts[{b}]", text)
-            row = tokenizer(text, add_special_tokens=False)["input_ids"]
-            rows.append(self._checked_row(f"texts[{b}]", row))
-        return rows
-
-    def decode(self, tokens: Prefix, *, special: bool = False) -> list[str]:
-        """The text of each row of tokens; with `special`, special tokens are written out too."""
-        return [self.text_of(row, special=special) for row in _as_rows("tokens", tokens)]
-
-    def text_of(self, row: Sequence[int] | Tensor, *, special: bool = False) -> str:
-        """The text of one row of tokens; -1 at its end is padding."""
-        tokenizer, special = self._needs_tokenizer(), as_flag("special", special)
-        tokens = self._checked_row("row", _without_padding("row", row))
-        return tokenizer.decode(
-            tokens, skip_special_tokens=not special, clean_up_tokenization_spaces=False
-        )
-
-    def chat(self, messages: str | Sequence[Mapping[str, str]]) -> list[int]:
-        """The tokens of a conversation, up to where the model's reply begins, without BOS.
-
-        One string is what the user says. Otherwise every message is {"role": ..., "content": ...}.
-        """
-        tokenizer = self._needs_tokenizer()
-        if getattr(tokenizer, "chat_template", None) is None:
-            raise UserError(
-                "this tokenizer has no chat template: its model was not trained on conversations; "
-                "write the prompt as one text, or set tokenizer.chat_template"
-            )
-        if isinstance(messages, str):
-            messages = [{"role": "user", "content": messages}]
-        said = as_list("messages", messages, "messages")
-        for i, message in enumerate(said):
-            if not isinstance(message, Mapping) or not {"role", "content"} <= set(message):
-                raise UserError(
-                    f"messages[{i}] is {shown(message)}; a message is a dictionary with "
-                    "'role' and 'content'",
-                    parameter="messages",
-                )
-        if not said:
-            raise UserError(
-                "messages is empty; a conversation has at least one message", parameter="messages"
-            )
-        text = tokenizer.apply_chat_template(said, tokenize=False, add_generation_prompt=True)
-        row = tokenizer(text, add_special_tokens=False)["input_ids"]
-        if self.bos_token is not None and row[:1] == [self.bos_token]:
-            row = row[1:]
-        return self._checked_row("the conversation", row)
-
     # ------------------------------------------------------------------ inside
 
     def _decoder(self, prompts: list[list[int]], layer: Count | None) -> PretrainedDecoder:
@@ -244,17 +247,8 @@ class PretrainedCausalLM:
             layer=layer,
         )
 
-    def _bos_token(self, bos: bool | Count) -> int | None:
-        if isinstance(bos, bool):
-            source = self.model.config if self.tokenizer is None else self.tokenizer
-            token = getattr(source, "bos_token_id", None) if bos else None
-        else:
-            token = as_count("bos", bos)
-        if token is not None and not 0 <= token < self.vocab_size:
-            raise UserError(
-                f"the BOS token is {token}; the tokens of this model are 0..{self.vocab_size - 1}"
-            )
-        return token
+    def _bos_source(self) -> Any:
+        return self.model.config if self.tokenizer is None else self.tokenizer
 
     def _checked_length(self, length: Count | None) -> int:
         context = _context(self.model)
@@ -270,70 +264,6 @@ class PretrainedCausalLM:
         if most < 1:
             raise UserError(f"the context of this model is {context}: no token fits next to BOS")
         return most if length is None else as_count("length", length, at_least=1, at_most=most)
-
-    def _needs_tokenizer(self) -> Any:
-        if self.tokenizer is None:
-            raise UserError(
-                "this model has no tokenizer, so it reads and writes tokens only; pass one, "
-                "PretrainedCausalLM(model, tokenizer)"
-            )
-        return self.tokenizer
-
-    def _prompts(self, prompts: Sequence[str] | Prefix) -> list[list[int]]:
-        if isinstance(prompts, str):
-            raise UserError(
-                f"prompts is the string {shown(prompts)}; pass a list of prompts",
-                parameter="prompts",
-            )
-        if isinstance(prompts, Sequence) and any(isinstance(text, str) for text in prompts):
-            rows = self.encode(prompts)
-        else:
-            rows = _as_rows("prompts", prompts)
-            rows = [self._checked_row(f"prompts[{b}]", row) for b, row in enumerate(rows)]
-            self._check_no_padding(rows)
-        if not rows:
-            raise UserError(
-                "prompts is empty; pass at least one, [[]] for an empty one", parameter="prompts"
-            )
-        for b, row in enumerate(rows):
-            if self.bos_token is not None and row[:1] == [self.bos_token]:
-                raise UserError(
-                    f"prompts[{b}] begins with {self.bos_token}, the BOS token, which is put "
-                    "before every prompt; leave it out, or make the model with bos=False",
-                    parameter="prompts",
-                )
-            if len(row) >= self.length:
-                raise UserError(
-                    f"prompts[{b}] has {len(row)} tokens; sequences of this model have at most "
-                    f"{self.length}, and one must follow the prompt",
-                    parameter="prompts",
-                )
-        return rows
-
-    def _check_no_padding(self, rows: list[list[int]]) -> None:
-        """A tokenizer's padding would be read as text; where it is also BOS or EOS, two of them."""
-        pad = getattr(self.tokenizer, "pad_token_id", None)
-        if pad is None:
-            return
-        others = (self.bos_token, self.tokenizer.unk_token_id, *self.end_tokens)
-        shared = pad in others
-        for b, row in enumerate(rows):
-            twice = any(pair == (pad, pad) for pair in (*pairwise(row[:2]), *pairwise(row[-2:])))
-            if twice if shared else pad in row:
-                raise UserError(
-                    f"prompts[{b}] has the padding token {pad} of this tokenizer in it; pass "
-                    "prompts of different lengths as a list of lists, without padding"
-                )
-
-    def _checked_row(self, name: str, row: list[int]) -> list[int]:
-        vocab_size = self.vocab_size  # looked up in the model, which takes longer than the check
-        bad = [token for token in row if not 0 <= token < vocab_size]
-        if bad:
-            raise UserError(
-                f"{name} has the token {bad[0]}; the tokens of this model are 0..{vocab_size - 1}",
-                parameter=name,
-            )
-        return row
 
     @torch.no_grad()
     def _check_that_nothing_looks_ahead(self) -> None:
@@ -421,19 +351,6 @@ def _check_model(model: Any) -> None:
         )
 
 
-def check_tokenizer(tokenizer: Any, vocab_size: int) -> None:
-    """Added tokens may lie beyond the model's: Gemma's tokenizer has one for images."""
-    check_can("tokenizer", tokenizer, "decode", "get_vocab", "get_added_vocab", "__call__")
-    added = tokenizer.get_added_vocab()
-    beyond = [id_ for text, id_ in tokenizer.get_vocab().items() if text not in added]
-    if max(beyond, default=0) >= vocab_size:
-        raise UserError(
-            f"the tokenizer has a token {max(beyond)} and the model has tokens "
-            f"0..{vocab_size - 1}: it is the tokenizer of another model",
-            parameter="tokenizer",
-        )
-
-
 def _end_tokens(model: Any, tokenizer: Any) -> tuple[int, ...]:
     """Every token that ends a text, by the model's generation config, its config, its tokenizer."""
     found: set[int] = set()
@@ -460,24 +377,3 @@ def _context(model: Any) -> int | None:
         if isinstance(context, int) and context > 0:
             return context
     return None
-
-
-# ---------------------------------------------------------------------- rows
-
-
-def _as_rows(name: str, tokens: Any) -> list[list[int]]:
-    """Rows of tokens as lists: from lists of different lengths, or a tensor padded with -1."""
-    if hasattr(tokens, "tolist"):  # a tensor or an array
-        tokens = as_integers(name, tokens, dimensions=2).tolist()
-    rows = as_list(name, tokens, "rows of tokens")
-    return [_without_padding(f"{name}[{b}]", row) for b, row in enumerate(rows)]
-
-
-def _without_padding(name: str, row: Any) -> list[int]:
-    row = [
-        token if type(token) is int else as_count(name, token, at_least=None)
-        for token in as_list(name, row, "tokens")
-    ]
-    while row and row[-1] == -1:
-        row.pop()
-    return row

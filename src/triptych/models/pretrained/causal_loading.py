@@ -55,6 +55,24 @@ def load_causal(
     return model, tokenizer
 
 
+def load_tokenizer_alone(where: str | Path) -> Any:
+    """The tokenizer of a model, without the model."""
+    name, gguf_file = _place(where, None)
+    _check_packages(gguf_file)
+    from transformers import AutoTokenizer
+
+    options: dict[str, Any] = {"local_files_only": on_disk_alone(name, False)}
+    options |= {} if gguf_file is None else {"gguf_file": gguf_file}
+    try:
+        return AutoTokenizer.from_pretrained(name, **options)
+    except Exception as error:  # it raises many classes for one thing
+        refuse_own_code(str(where), error)
+        raise UserError(
+            f"{str(where)!r} has no tokenizer that transformers can load: {_short(error)}",
+            parameter="where",
+        ) from error
+
+
 def _load(
     name: str, shown_name: str, precision: torch.dtype, options: dict[str, Any]
 ) -> tuple[Any, Any]:

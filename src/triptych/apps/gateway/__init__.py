@@ -1,0 +1,1 @@
+"""Our algorithms behind an OpenAI endpoint: `triptych gateway`."""
