@@ -11,6 +11,8 @@ Each of these names is loaded when it is first used, and has a help of its own.
 Structures, whose truth is known exactly
     HMM, MemoryHMM, Markov, Topics, LDA, Dyck, CFG, Ising, Uniform; Table has every probability of a
     small one. All sample, and answer log_prob, next_token_log_probs and masked_log_probs.
+    HMM.fit and those of MemoryHMM, Markov, CFG, LDA and Ising fit them to data with gaps: Search
+    and Constraints say how. saved.save and saved.load keep a structure in a file.
 Models, which answer the same questions
     Transformer of a Shape, as CausalLM or MaskedLM; of Hugging Face, PretrainedCausalLM and
     PretrainedMaskedLM.
@@ -25,6 +27,7 @@ Guide a language model, text in and text out
     algorithm as custom_generate of model.generate, and a logits processor.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
+    learning_curve does it all for a truth, down to the exact floor;
     Tuning adapts a model by a head or a soft prompt with a head.
 Randomness and laws
     TorchRng, or a whole number in its place, the seed: rng=0. exact_law turns a small random
@@ -62,6 +65,8 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.fitting.rows import Constraints as Constraints
+    from triptych.fitting.search import Search as Search
     from triptych.guidance.calibrate import calibrate as calibrate
     from triptych.guidance.guide import guide as guide
     from triptych.guidance.guide import guide_each as guide_each
@@ -100,6 +105,7 @@ if TYPE_CHECKING:
     from triptych.models.pretrained.masked import PretrainedMaskedLM as PretrainedMaskedLM
     from triptych.models.transformer import Shape as Shape
     from triptych.models.transformer import Transformer as Transformer
+    from triptych.structures import saved as saved
     from triptych.structures.brackets.dyck import Dyck as Dyck
     from triptych.structures.cfg import CFG as CFG
     from triptych.structures.hidden_markov.hmm import HMM as HMM
@@ -120,6 +126,7 @@ if TYPE_CHECKING:
     from triptych.studies.api.study import Study as Study
     from triptych.studies.api.study import Unit as Unit
     from triptych.training import objectives as objectives
+    from triptych.training.curve import learning_curve as learning_curve
     from triptych.training.loop import Recipe as Recipe
     from triptych.training.loop import fit as fit
     from triptych.training.loop import gap_meter as gap_meter
@@ -137,6 +144,8 @@ _HOME = {  # module -> what is taken from it
     "core.enumeration": ["exact_law"],
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
+    "fitting.rows": ["Constraints"],
+    "fitting.search": ["Search"],
     "guidance.calibrate": ["calibrate"],
     "guidance.guide": ["guide", "guide_each"],
     "guidance.streaming": ["guide_stream"],
@@ -171,6 +180,7 @@ _HOME = {  # module -> what is taken from it
     "structures.uniform": ["Uniform"],
     "studies.api.figures": ["Figure", "Heatmap", "Panel", "Series"],
     "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
+    "training.curve": ["learning_curve"],
     "training.loop": ["Recipe", "fit", "gap_meter"],
     "verifiers.exact": ["Rule"],
     "verifiers.process_reward": ["ProcessReward"],
@@ -191,6 +201,7 @@ _MODULES = {  # package -> its modules that are names here
         "tokenwise",
         "vgb",
     ],
+    "structures": ["saved"],
     "training": ["objectives"],
     "verifiers": ["step_forms"],
 }

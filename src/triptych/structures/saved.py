@@ -136,9 +136,11 @@ def _plain(value: Any) -> Any:
 
 
 def _unplain(value: Any) -> Any:
-    """Lists of numbers as tensors; a list of texts stays one."""
-    if not isinstance(value, list) or not value or isinstance(value[0], str):
+    """Lists of numbers as tensors, lists of texts as tuples."""
+    if not isinstance(value, list):
         return value
+    if not value or isinstance(value[0], str):
+        return tuple(value)
     try:
         return torch.tensor(value, dtype=torch.float64)
     except (TypeError, ValueError, RuntimeError):

@@ -39,7 +39,7 @@ def fit(
     method: Annotated[str, typer.Option(help="Climb by both, em or gradient.")] = "both",
     max_steps: Annotated[int, typer.Option(help="Steps of each start, at most.")] = 1000,
     batch: Annotated[
-        int | None, typer.Option(help="Begin with stepwise EM on batches of so many sequences.")
+        int | None, typer.Option(help="Begin with stepwise EM on batches of this many sequences.")
     ] = None,
     compiled: Annotated[
         bool, typer.Option("--compiled", help="Use the C programs; needs a C compiler.")
