@@ -77,6 +77,7 @@ def units(settings: FittedTruths) -> Sequence[FitOne]:
 
 
 def run(unit: FitOne, bench: Bench) -> Iterable[Recovered]:
+    """Draw, fit, and compare with the truth."""
     found, wanted = _FITS[unit.truth](unit.n, unit.seed, bench)
     pairs = [
         (p.value, p.standard_error, true)
