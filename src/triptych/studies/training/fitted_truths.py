@@ -108,10 +108,12 @@ TWO_STATES = HMM(
     length=12,
 )
 CHAIN = Markov(_tensor([0.25, 0.75]), _tensor([[0.9, 0.1], [0.3, 0.7]]), length=10)
+# A rule such as S → S S would not do: on short strings the law has its p and 1 - p alike.
 GRAMMAR = CFG.from_rules(
     {
-        "S": {("N", "V"): 0.8, ("S", "S"): 0.2},
-        "N": {"cat": 0.7, ("N", "N"): 0.3},
+        "S": {("N", "V"): 1.0},
+        "N": {"cat": 0.7, ("D", "N"): 0.3},
+        "D": {"big": 0.8, "small": 0.2},
         "V": {"runs": 0.6, "sleeps": 0.4},
     },
     length=6,
@@ -148,8 +150,9 @@ def _hmm(n: int, seed: int, bench: Bench, gaps: bool = False) -> Found:
 def _cfg(n: int, seed: int, bench: Bench) -> Found:
     even = CFG.from_rules(
         {
-            "S": {("N", "V"): 0.5, ("S", "S"): 0.5},
-            "N": {"cat": 0.5, ("N", "N"): 0.5},
+            "S": {("N", "V"): 1.0},
+            "N": {"cat": 0.5, ("D", "N"): 0.5},
+            "D": {"big": 0.5, "small": 0.5},
             "V": {"runs": 0.5, "sleeps": 0.5},
         },
         length=6,
