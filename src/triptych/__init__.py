@@ -11,6 +11,8 @@ Each of these names is loaded when it is first used, and has a help of its own.
 Structures, whose truth is known exactly
     HMM, MemoryHMM, Markov, Topics, LDA, Dyck, CFG, Ising, Uniform; Table has every probability of a
     small one. All sample, and answer log_prob, next_token_log_probs and masked_log_probs.
+    HMM.fit and those of MemoryHMM, Markov, CFG, LDA and Ising fit them to data with gaps: Search
+    and Constraints say how. saved.save and saved.load keep a structure in a file.
 Models, which answer the same questions
     Transformer of a Shape, as CausalLM or MaskedLM; of Hugging Face, PretrainedCausalLM and
     PretrainedMaskedLM; behind a URL, ServedLM.
@@ -25,6 +27,7 @@ Guide a language model, text in and text out
     algorithm as custom_generate of model.generate, and a logits processor.
 Training and adapting them
     fit trains by a Recipe; objectives has what to predict, gap_meter says how far from the truth;
+    learning_curve does it all for a truth, down to the exact floor;
     Tuning adapts a model by a head or a soft prompt with a head.
 Randomness and laws
     TorchRng, or a whole number in its place, the seed: rng=0. exact_law turns a small random
@@ -66,6 +69,8 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.fitting.rows import Constraints as Constraints
+    from triptych.fitting.search import Search as Search
     from triptych.guidance.calibrate import calibrate as calibrate
     from triptych.guidance.guide import guide as guide
     from triptych.guidance.guide import guide_each as guide_each
@@ -105,6 +110,7 @@ if TYPE_CHECKING:
     from triptych.models.served.served_lm import ServedLM as ServedLM
     from triptych.models.transformer import Shape as Shape
     from triptych.models.transformer import Transformer as Transformer
+    from triptych.structures import saved as saved
     from triptych.structures.brackets.dyck import Dyck as Dyck
     from triptych.structures.cfg import CFG as CFG
     from triptych.structures.hidden_markov.hmm import HMM as HMM
@@ -125,6 +131,7 @@ if TYPE_CHECKING:
     from triptych.studies.api.study import Study as Study
     from triptych.studies.api.study import Unit as Unit
     from triptych.training import objectives as objectives
+    from triptych.training.curve import learning_curve as learning_curve
     from triptych.training.loop import Recipe as Recipe
     from triptych.training.loop import fit as fit
     from triptych.training.loop import gap_meter as gap_meter
@@ -144,6 +151,7 @@ _HOME = {
     "CFG": "structures.cfg:CFG",
     "CausalLM": "models.language_models:CausalLM",
     "Claim": "studies.api.study:Claim",
+    "Constraints": "fitting.rows:Constraints",
     "Dyck": "structures.brackets.dyck:Dyck",
     "Figure": "studies.api.figures:Figure",
     "Greedy": "inference.guided.greedy:Greedy",
@@ -170,6 +178,7 @@ _HOME = {
     "Rule": "verifiers.exact:Rule",
     "Sampling": "inference.guided.transforms:Sampling",
     "Scale": "studies.api.study:Scale",
+    "Search": "fitting.search:Search",
     "Series": "studies.api.figures:Series",
     "ServedLM": "models.served.served_lm:ServedLM",
     "Settings": "studies.api.study:Settings",
@@ -206,10 +215,12 @@ _HOME = {
     "hf": "hf",
     "kernel_of": "laws.kernel:kernel_of",
     "law_of": "laws.program:law_of",
+    "learning_curve": "training.curve:learning_curve",
     "objectives": "training.objectives",
     "parallel": "inference.chains.parallel",
     "particles": "inference.guided.particles",
     "rejection": "inference.guided.rejection",
+    "saved": "structures.saved",
     "step_forms": "verifiers.step_forms",
     "study": "study",
     "tokenwise": "inference.guided.tokenwise",

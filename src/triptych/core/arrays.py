@@ -51,7 +51,8 @@ def as_integers(
         one_row = f" (batch, length): pass one row as {name}[None] or [[0, 1, 1]]"
         raise UserError(
             f"{name} has shape {tuple(values.shape)}; it needs {_plural(dimensions, 'dimension')}"
-            + (one_row if dimensions == 2 else "")
+            + (one_row if dimensions == 2 else ""),
+            parameter=name,
         )
     return values
 

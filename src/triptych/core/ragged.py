@@ -9,8 +9,8 @@ Notation
 n_b   lengths   [batch]      how many tokens row b has
 """
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeGuard
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -183,3 +183,90 @@ def _padded(
             "tokens must be lists of whole numbers, with None where a token is hidden",
             parameter="tokens",
         ) from None
+
+
+# ------------------------------------------------------------------ questions about such rows
+
+
+@runtime_checkable
+class _Answers(Protocol):
+    """A structure of one length that answers about hidden tokens."""
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def masked_log_probs(
+        self, tokens: Any, hidden: Any, /
+    ) -> Float[Tensor, "batch length vocab"]: ...
+
+
+def full_rows(
+    structure: Any, tokens: Tokens, hidden: Hidden | None, lengths: Numbers | None
+) -> tuple[Int[Tensor, "batch full"], Bool[Tensor, "batch full"], Ragged]:
+    """Rows as the structure has them: of full length, with what is hidden; and as they were given.
+
+    What follows a row is not known: it is hidden. Where a structure has an end token, a row is a
+    whole string instead, and end tokens follow it.
+    """
+    device = getattr(structure, "device", None)
+    rows = as_ragged(tokens, structure.vocab_size, hidden=hidden, lengths=lengths, device=device)
+    width, length = rows.tokens.shape[1], structure.length
+    if width > length:
+        raise UserError(
+            f"tokens have length {width}; this structure has length {length} (for another length, "
+            "make another structure)",
+            parameter="tokens",
+        )
+    end = getattr(structure, "end_token", None)
+    filled, unseen = rows.tokens, rows.hidden
+    if end is not None:
+        over = ~rows.inside
+        filled, unseen = filled.masked_fill(over, end), unseen & ~over
+    missing = (0, length - width)
+    filled = torch.nn.functional.pad(filled, missing, value=0 if end is None else end)
+    return filled, torch.nn.functional.pad(unseen, missing, value=end is None), rows
+
+
+def log_shown(
+    structure: _Answers, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
+) -> Float[Tensor, " batch"]:
+    """log p(what is shown), by the chain rule over the shown positions; -inf where it cannot be.
+
+    Worked value: two fair coins of which one is shown: log ½.
+    """
+    total = torch.zeros(len(tokens), dtype=torch.float64, device=tokens.device)
+    unseen = torch.ones_like(hidden)
+    for i in range(tokens.shape[1]):
+        rows = torch.nonzero(~hidden[:, i] & (total > -torch.inf))[:, 0]
+        if len(rows):
+            law = structure.masked_log_probs(tokens[rows], unseen[rows])[:, i]
+            total[rows] += law.gather(1, tokens[rows, i : i + 1])[:, 0]
+        unseen[:, i] = hidden[:, i]
+    return total
+
+
+def log_prob_of_rows(
+    structure: _Answers, tokens: Tokens, hidden: Hidden | None, lengths: Numbers | None
+) -> Float[Tensor, " batch"]:
+    """log p(what is shown) of rows of different length."""
+    filled, unseen, _ = full_rows(structure, tokens, hidden, lengths)
+    return log_shown(structure, filled, unseen)
+
+
+def answers_of_rows(
+    structure: _Answers,
+    ask: Callable[..., Float[Tensor, "batch length outcomes"]],
+    tokens: Tokens,
+    hidden: Hidden | None,
+    lengths: Numbers | None,
+) -> Float[Tensor, "batch width outcomes"]:
+    """A question at every position of rows of different length; -inf behind the end of a row.
+
+    ask   `masked_log_probs` or `posterior` of the structure
+    """
+    filled, unseen, rows = full_rows(structure, tokens, hidden, lengths)
+    answer = ask(filled, unseen)[:, : rows.tokens.shape[1]]
+    return answer.masked_fill(~rows.inside[..., None], -torch.inf)

@@ -16,6 +16,7 @@ from triptych.core.display import MAX_BARS, bars, card, counted, facts_table
 from triptych.core.distinct import distinct_rows
 from triptych.core.logspace import log_conditional, log_normalise
 from triptych.core.protocols import Density
+from triptych.core.ragged import answers_of_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
@@ -222,7 +223,11 @@ class Table:
     def _rank(self, tokens: Int[Tensor, "batch t"]) -> Int[Tensor, " batch"]:
         return (tokens * places(self.vocab_size, tokens.shape[1], tokens.device)).sum(-1)
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self.log_probs[self._rank(tokens)]
 
@@ -233,8 +238,14 @@ class Table:
         return log_conditional(joint[self._rank(prefix)], "the prefix")
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )

@@ -6,15 +6,17 @@ give the position a coordinate of its own) [li, 2.2.3]; "rotary" turns queries a
 angles i 10000^(-2k/d); "none" leaves positions out.
 """
 
+import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from triptych.core.display import counted
+from triptych.core.protocols import Density
 from triptych.core.validation import (
     Count,
     Number,
@@ -22,6 +24,8 @@ from triptych.core.validation import (
     as_device,
     as_number,
     as_seed,
+    as_size,
+    check_can,
     check_shape,
 )
 from triptych.models.layers import (
@@ -120,6 +124,43 @@ class Transformer(nn.Module):
             self.register_buffer("rotary_cos", angles.cos(), persistent=False)
             self.register_buffer("rotary_sin", angles.sin(), persistent=False)
         self.to(device=device, dtype=dtype)
+
+    @classmethod
+    def for_(
+        cls,
+        truth: Density,
+        *,
+        seed: Count,
+        causal: bool = True,
+        device: torch.device | str = "cpu",
+        **shape: Any,
+    ) -> "Transformer":
+        """A network whose shape fits a truth: an id more than its tokens, for start or mask.
+
+        A causal one has a position more, so that it can be asked what follows a whole sequence.
+        `shape` has any other field of `Shape`, such as width=32.
+
+        Worked value: for 5 tokens and length 12 it is Shape(vocab_size=6, length=13).
+        """
+        check_can("truth", truth, "vocab_size", "length")
+        vocab_size, length = (
+            as_size("vocab_size", truth.vocab_size),
+            as_size("length", truth.length),
+        )
+        for name in ("vocab_size", "length"):
+            if name in shape:
+                raise UserError(
+                    f"{name} is that of the truth here; for another, make a Shape", parameter=name
+                )
+        known = {field.name for field in dataclasses.fields(Shape)}
+        for name in shape:
+            if name not in known:
+                raise UserError(
+                    f"{name} is no field of a Shape; did you mean {nearest(name, known)}?",
+                    parameter=name,
+                )
+        fitting = Shape(vocab_size + 1, length + causal, causal=causal, **shape)
+        return cls(fitting, seed=seed, device=device)
 
     def _initialise(self, seed: int, scale: float, init: Init) -> None:
         generator = torch.Generator().manual_seed(seed)

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from triptych.core.display import card, counted, facts_table
 from triptych.core.logspace import with_point_masses
+from triptych.core.ragged import answers_of_rows, full_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     ROW_SUM_TOLERANCE,
@@ -296,15 +297,27 @@ class CFG:
             )
         return torch.stack([spans[:, 0] for spans in self._chart(evidence)], dim=1)
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            filled, unseen, _ = full_rows(self, tokens, hidden, lengths)
+            found = self._read(filled, ~unseen).log_lengths.logsumexp(-1)
+            return found - self._spans[:, 0].logsumexp(0)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         shown = torch.ones_like(tokens, dtype=torch.bool)
         by_length = self._read(tokens, shown).log_lengths
         return by_length.logsumexp(-1) - self._spans[:, 0].logsumexp(0)
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )

@@ -29,6 +29,7 @@ from torch import Tensor
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_normalise, with_point_masses
 from triptych.core.mask_laws import MaskLaw
+from triptych.core.ragged import answers_of_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences, places, rows_by_pattern
 from triptych.core.validation import (
@@ -298,8 +299,14 @@ class Ising:
         return log_normalise(pull @ states.T + within)
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(tokens, hidden, 2, length=self.length, device=self.device)
         out = torch.zeros((*tokens.shape, 2), dtype=torch.float64, device=self.device)
         for rows, pattern in rows_by_pattern(hidden):
@@ -323,7 +330,11 @@ class Ising:
         """log Σ_x exp(½ sᵀJs + hᵀs)."""
         return float(self._log_weights.logsumexp(0))
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         return self.log_weight(tokens) - self.log_partition
 
     def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:

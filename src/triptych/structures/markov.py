@@ -26,6 +26,7 @@ from triptych.core.validation import (
     Prefix,
     Tokens,
     as_distributions,
+    as_size,
     check_room,
     moved_to,
     set_fields,
@@ -78,6 +79,10 @@ class Markov:
     def to(self, device: torch.device | str) -> "Markov":
         return moved_to(self, device)
 
+    def with_length(self, length: Count) -> "Markov":
+        """The same chain on sequences of another length."""
+        return replace(self, length=as_size("length", length))
+
     @classmethod
     def fit(
         cls,
@@ -121,15 +126,25 @@ class Markov:
             search=search,
         )
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return self._hmm.log_prob(tokens, hidden=hidden, lengths=lengths)
         return self._hmm.log_prob(tokens)
 
     def next_token_log_probs(self, prefix: Prefix) -> Float[Tensor, "batch vocab"]:
         return self._hmm.next_token_log_probs(prefix)
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return self._hmm.masked_log_probs(tokens, hidden, lengths=lengths)
         return self._hmm.masked_log_probs(tokens, hidden)
 
     def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:

@@ -18,10 +18,12 @@ from torch import Tensor
 
 from triptych.core.display import card, cut, facts_table
 from triptych.core.logspace import point_mass, with_point_masses
+from triptych.core.ragged import answers_of_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
+    Numbers,
     Prefix,
     Tokens,
     as_device,
@@ -90,7 +92,11 @@ class HiddenParity:
     def to(self, device: torch.device | str) -> "HiddenParity":
         return moved_to(self, device)
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         tokens = as_tokens(tokens, 2, length=self.length, device=self.device)
         right = tokens[:, -1] == self._last_bit(tokens[:, :-1])
         each = -(self.length - 1) * math.log(2)
@@ -106,13 +112,19 @@ class HiddenParity:
         return point_mass(self._last_bit(prefix), 2)
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
         """Counting: of the 2^k fillings of k hidden bits, those whose last bit fits.
 
         A filling with an odd sum fits unless its first bits are the secret; the one even string
         fits too. So among the fillings that agree with what is shown, drop one and add one.
         """
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(tokens, hidden, 2, length=self.length, device=self.device)
         counts = torch.stack([self._fitting(tokens, hidden, bit) for bit in (0, 1)], -1)
         total = torch.where(hidden[:, 0], counts[:, 0].sum(-1), counts[:, 0, 0])

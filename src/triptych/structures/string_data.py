@@ -7,6 +7,7 @@ nothing is shown.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.distinct import distinct_rows
 from triptych.core.ragged import as_ragged, as_weights, inside
 from triptych.core.validation import Count, Hidden, Numbers, Tokens, UserError, as_size
 from triptych.fitting.rows import Expected, Parameters
@@ -71,17 +73,26 @@ class StringData:
         rules = parameters["rules"]
         counts = torch.zeros_like(rules)
         logs = []
+        tokens, seen, weights = self._distinct
         rows = max(1, _SPANS_AT_ONCE // (self.length * rules.numel()))
-        for part in torch.arange(self.rows).split(rows):
-            own, found = grammar.rule_counts(self.tokens[part], self.seen[part], self.weights[part])
+        for part in torch.arange(len(tokens)).split(rows):
+            own, found = grammar.rule_counts(tokens[part], seen[part], weights[part])
             logs.append(own)
             counts += found
         blank = torch.zeros((1, self.length), dtype=torch.long)
-        weight = self.weights.sum()[None]
-        log_total, normaliser = grammar.rule_counts(blank, blank.bool(), weight)
+        log_total, normaliser = grammar.rule_counts(blank, blank.bool(), weights.sum()[None])
         log_likelihood = torch.cat(logs) - log_total
-        total = torch.where(self.weights > 0, self.weights * log_likelihood, 0.0).sum()
+        total = torch.where(weights > 0, weights * log_likelihood, 0.0).sum()
         return Expected(float(total), {"rules": counts}, {"rules": normaliser})
+
+    @cached_property
+    def _distinct(self) -> tuple[Tensor, Tensor, Tensor]:
+        """Each string once, with the sum of its weights: short strings are often the same."""
+        shown = self.tokens.masked_fill(~self.seen, 0)
+        found = distinct_rows(torch.cat([shown, self.seen.long()], 1))
+        weights = self.weights.new_zeros(len(found.first))
+        weights.index_add_(0, found.group, self.weights)
+        return shown[found.first], self.seen[found.first], weights
 
 
 def read_strings(

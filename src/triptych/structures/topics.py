@@ -31,6 +31,7 @@ from triptych.core.corruption import as_rates
 from triptych.core.deprecation import Renamed
 from triptych.core.display import MAX_CELLS, card, counted, facts_table, heat_map
 from triptych.core.logspace import with_point_masses
+from triptych.core.ragged import answers_of_rows, full_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
@@ -103,14 +104,24 @@ class Topics:
     def to(self, device: torch.device | str) -> "Topics":
         return Topics(self.topics, self.words, self.drawn, self.length, device)
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._log_evidence(self._seen(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
     def log_posterior(
-        self, tokens: Tokens, hidden: Hidden | None = None
+        self,
+        tokens: Tokens,
+        hidden: Hidden | None = None,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown)."""
+        if lengths is not None:
+            return answers_of_rows(self, self.log_posterior, tokens, hidden, lengths)
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )
@@ -123,8 +134,14 @@ class Topics:
     posterior = Renamed("log_posterior")
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )
@@ -371,13 +388,24 @@ class LDA:
             search=search,
         )
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            filled, unseen, _ = full_rows(self, tokens, hidden, lengths)
+            return self._log_evidence(self._read(filled, ~unseen))
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._log_evidence(self._read(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         return self._word_log_probs(tokens, hidden)
 
     def _word_log_probs(
@@ -400,9 +428,15 @@ class LDA:
         return self._predict(evidence)[:, t]
 
     def log_posterior(
-        self, tokens: Tokens, hidden: Hidden | None = None
+        self,
+        tokens: Tokens,
+        hidden: Hidden | None = None,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown); the last state is "after the end"."""
+        if lengths is not None:
+            return answers_of_rows(self, self.log_posterior, tokens, hidden, lengths)
         words = self._word_log_probs(tokens, hidden)
         by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
         return torch.cat([by_topic, words[..., -1:]], dim=-1)

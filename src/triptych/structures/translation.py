@@ -33,11 +33,13 @@ from torch import Tensor
 
 from triptych.core.display import card, facts_table
 from triptych.core.logspace import with_point_masses
+from triptych.core.ragged import answers_of_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
     Number,
+    Numbers,
     Prefix,
     Tokens,
     UserError,
@@ -138,7 +140,11 @@ class Translations:
         one = torch.ones(1, dtype=torch.float64, device=self.device)
         return Translations(chosen[None], one, 1.0, self.vocab_size)
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         shown = torch.ones_like(tokens, dtype=torch.bool)
         whole, apart = self._joint(self._evidence(tokens, shown))
@@ -153,8 +159,14 @@ class Translations:
         return self._posterior(self._evidence(tokens, shown), "the prefix")[:, t]
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )

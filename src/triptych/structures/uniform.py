@@ -9,10 +9,12 @@ from torch import Tensor
 
 from triptych.core.display import card, counted, facts_table, number
 from triptych.core.logspace import with_point_masses
+from triptych.core.ragged import answers_of_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
     Hidden,
+    Numbers,
     Prefix,
     Tokens,
     as_device,
@@ -55,7 +57,11 @@ class Uniform:
     def to(self, device: torch.device | str) -> "Uniform":
         return Uniform(self.vocab_size, self.length, device)
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._law(len(tokens))[:, 0] * self.length
 
@@ -64,8 +70,14 @@ class Uniform:
         return self._law(len(prefix))
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = as_masked(
             tokens, hidden, self.vocab_size, length=self.length, device=self.device
         )

@@ -121,7 +121,7 @@ def log_urn(
 def _derivatives(
     counts: Tensor, weights: Tensor, alpha: float, shape: float, rate: float, prior: Any
 ) -> tuple[float, float]:
-    """Of the objective in u = log α: the first, and minus the second."""
+    """The first derivative of the objective in u = log α, and minus the second."""
     topics = counts.shape[1]
     a, total = torch.full_like(counts, alpha), torch.full_like(counts[:, 0], topics * alpha)
     shown = counts.sum(-1)

@@ -19,6 +19,7 @@ from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.fetch import fetch
 from triptych.lab.cli.figures import figures
 from triptych.lab.cli.gateway import gateway
+from triptych.lab.cli.fit import fit
 from triptych.lab.cli.generate import generate
 from triptych.lab.cli.law import law
 from triptych.lab.cli.list import list_all
@@ -83,6 +84,7 @@ app.command("verify-rows")(verify_rows)
 app.command("list")(list_all)
 app.command()(new)
 app.command()(axioms)
+app.command()(fit)
 app.command()(theorems)
 app.command()(law)
 app.command(cls=ReplayCommand)(replay)

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from triptych.core.validation import UserError
+from triptych.structures import saved
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.hidden_markov.memory_hmm import MemoryHMM
 
@@ -42,8 +43,18 @@ class TaskFile(NamedTuple):
 
 
 def read_model(file: Path) -> HMM | MemoryHMM:
-    """The HMM or the memory HMM in a JSON file."""
-    fields = _fields(file, _read(file, _MODEL), MODEL_FIELDS, _MODEL)
+    """The HMM or the memory HMM in a JSON file, or in one that `triptych fit` wrote."""
+    given = _read(file, _MODEL)
+    if saved.is_saved(given):
+        structure = saved.read(given, str(file)).structure
+        if not isinstance(structure, HMM | MemoryHMM):
+            raise UserError(
+                f"{file} holds a {type(structure).__name__}; the theorems are about an HMM or a "
+                "MemoryHMM",
+                parameter="file",
+            )
+        return structure.with_length(1)
+    fields = _fields(file, given, MODEL_FIELDS, _MODEL)
     required = MODEL_FIELDS if "memory" in fields else MODEL_FIELDS[1:]
     missing = [name for name in required if name not in fields]
     if missing:

@@ -28,6 +28,7 @@ from torch import Tensor
 from triptych.core.deprecation import Renamed
 from triptych.core.display import card, counted, facts_table
 from triptych.core.logspace import with_point_masses
+from triptych.core.ragged import answers_of_rows, log_prob_of_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
@@ -337,7 +338,11 @@ class Dyck:
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            return log_prob_of_rows(self, tokens, hidden, lengths)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self.parse(tokens).log_prob
 
@@ -368,16 +373,28 @@ class Dyck:
         return torch.stack(laws, 1)
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = self._as_masked(tokens, hidden)
         return with_point_masses(self._messages(tokens, hidden).token, tokens, hidden)
 
     def log_posterior(
-        self, tokens: Tokens, hidden: Hidden | None = None
+        self,
+        tokens: Tokens,
+        hidden: Hidden | None = None,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length states"]:
         """log p(stack after position t | shown), stacks as in `stacks.tree_of_stacks`; the last
         state is "ended"."""
+        if lengths is not None:
+            return answers_of_rows(self, self.log_posterior, tokens, hidden, lengths)
         return self._messages(*self._as_masked(tokens, hidden)).state
 
     posterior = Renamed("log_posterior")

@@ -19,6 +19,7 @@ from triptych.core.table import all_sequences
 from triptych.fitting.rows import Expected, Parameters
 from triptych.structures.hidden_markov.expected_counts import ChainCounts, chain_counts
 
+_BUCKET = 2**14  # tokens of a bucket: in a smaller one, calls would cost more than padding
 _CHAINS_AT_ONCE = 2**22  # rows x assignments x positions of one block
 
 
@@ -53,7 +54,8 @@ class ChainData:
         marked = marked.masked_fill(~self.ragged.inside, self.vocab_size + 1)
         buckets, first = [], 0
         for last in range(1, len(lengths) + 1):
-            if last == len(lengths) or lengths[last] < 0.75 * lengths[first]:
+            cut = last < len(lengths) and lengths[last] < 0.75 * lengths[first]
+            if last == len(lengths) or (cut and (last - first) * lengths[first] >= _BUCKET):
                 rows = order[first:last]
                 symbols = marked[rows, : lengths[first]].contiguous()
                 buckets.append((symbols, self.weights[rows]))

@@ -27,7 +27,7 @@ from triptych.core.deprecation import Renamed, renamed
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
-from triptych.core.ragged import as_weights
+from triptych.core.ragged import answers_of_rows, as_weights, full_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
     Count,
@@ -305,21 +305,43 @@ class HMM:
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            filled, unseen, _ = full_rows(self, tokens, hidden, lengths)
+            return fast_messages.filter_forward(
+                self.initial,
+                self.transition,
+                self._evidence_table(),
+                self._symbols(filled, unseen),
+            ).log_evidence
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._filter(tokens).log_evidence
 
     def log_posterior(
-        self, tokens: Tokens, hidden: Hidden | None = None
+        self,
+        tokens: Tokens,
+        hidden: Hidden | None = None,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length states"]:
         """log p(z_t = · | the tokens that are shown); all of them, where `hidden` is not given."""
+        if lengths is not None:
+            return answers_of_rows(self, self.log_posterior, tokens, hidden, lengths)
         return self._smooth(*self._as_masked(tokens, hidden), None)
 
     posterior = Renamed("log_posterior")
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = self._as_masked(tokens, hidden)
         predicted = self._smooth(tokens, hidden, self.emission)
         return with_point_masses(predicted, tokens, hidden)

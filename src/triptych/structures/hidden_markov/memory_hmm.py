@@ -29,7 +29,7 @@ from torch import Tensor
 from triptych.core.deprecation import Renamed, renamed
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
-from triptych.core.ragged import as_weights
+from triptych.core.ragged import answers_of_rows, as_weights, full_rows
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.table import all_sequences
 from triptych.core.validation import (
@@ -341,7 +341,13 @@ class MemoryHMM:
 
     # ------------------------------------------------------------------ exact answers
 
-    def log_prob(self, tokens: Tokens) -> Float[Tensor, " batch"]:
+    def log_prob(
+        self, tokens: Tokens, *, hidden: Hidden | None = None, lengths: Numbers | None = None
+    ) -> Float[Tensor, " batch"]:
+        if hidden is not None or lengths is not None:
+            filled, unseen, _ = full_rows(self, tokens, hidden, lengths)
+            log_evidence, _ = self._filter(filled.masked_fill(unseen, self.vocab_size))
+            return (log_evidence + self._log_memory).logsumexp(-1)
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         log_evidence, _ = self._filter(tokens)
         return (log_evidence + self._log_memory).logsumexp(-1)
@@ -360,24 +366,50 @@ class MemoryHMM:
         return log_probs
 
     def masked_log_probs(
-        self, tokens: Tokens, hidden: Hidden
+        self,
+        tokens: Tokens,
+        hidden: Hidden,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length vocab"]:
+        if lengths is not None:
+            return answers_of_rows(self, self.masked_log_probs, tokens, hidden, lengths)
         tokens, hidden = self._as_masked(tokens, hidden)
         addressed = self.posteriors(tokens, hidden).addressed
         predicted = addressed.flatten(2) @ self.emission.flatten(0, 2)
         return with_point_masses(predicted.log(), tokens, hidden)
 
     def log_posterior(
-        self, tokens: Tokens, hidden: Hidden | None = None
+        self,
+        tokens: Tokens,
+        hidden: Hidden | None = None,
+        *,
+        lengths: Numbers | None = None,
     ) -> Float[Tensor, "batch length states"]:
         """log p(h_t = · | the tokens that are shown), h = j * syntax + s."""
+        if lengths is not None:
+            return answers_of_rows(self, self.log_posterior, tokens, hidden, lengths)
         return self.posteriors(tokens, hidden).hidden.flatten(2).log()
 
     posterior = Renamed("log_posterior")
 
     @torch.no_grad()
-    def posteriors(self, tokens: Tokens, hidden: Hidden | None = None) -> Posteriors:
-        """The posterior of the memory, of the hidden states, and of the cell each one reads."""
+    def posteriors(
+        self, tokens: Tokens, hidden: Hidden | None = None, *, lengths: Numbers | None = None
+    ) -> Posteriors:
+        """The posterior of the memory, of the hidden states, and of the cell each one reads.
+
+        Behind the end of a row all probabilities are 0.
+        """
+        if lengths is not None:
+            filled, unseen, rows = full_rows(self, tokens, hidden, lengths)
+            memory, *parts = self.posteriors(filled, unseen)
+            width = rows.tokens.shape[1]
+            hidden_states, addressed = (
+                part[:, :width] * rows.inside.reshape(*rows.inside.shape, *[1] * (part.ndim - 2))
+                for part in parts
+            )
+            return Posteriors(memory, hidden_states, addressed)
         tokens, hidden = self._as_masked(tokens, hidden)
         symbols = tokens.masked_fill(hidden, self.vocab_size)
         rows = max(1, _ROWS_AT_ONCE // (len(self.assignments) * self.length))

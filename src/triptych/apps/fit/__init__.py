@@ -1,0 +1,1 @@
+"""Fit a structure to a table of tokens: reading the table, fitting, the file that it writes."""
