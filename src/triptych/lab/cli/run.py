@@ -39,6 +39,14 @@ def run(
         list[str] | None,
         typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting; may be repeated."),
     ] = None,
+    cross: Annotated[
+        bool,
+        typer.Option(
+            "--cross",
+            help="Run every combination of the values that --set lists, as --set depth=2,3, and "
+            "print each claim and number at each.",
+        ),
+    ] = False,
     fresh: Fresh = False,
     keep: Keep = False,
     no_report: NoReport = False,
@@ -51,6 +59,11 @@ def run(
     or a figure could not be drawn. Bundled evidence never changes it.
 
     Example: triptych run query_complexity --scale smoke --set depths=[2,3]
+    Example: triptych run my_study.py --set samples=100,400 --set spins=4,6 --cross
     """
     options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
+    if cross:
+        from triptych.lab.cli.crossing import run_crossing
+
+        run_crossing(studies, options, out, as_json, assign or [], report=not no_report)
     run_studies(studies, options, out, as_json, assign or [], report=not no_report)

@@ -19,6 +19,7 @@ from triptych.core.files import write_text
 from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
 from triptych.lab.results.chosen import Chosen, choose, load_chosen
+from triptych.lab.results.crossings import CrossedRun
 from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun, scale_name, total_seconds
 from triptych.lab.results.report_text import duration, number
@@ -37,6 +38,7 @@ def render_report(
     problems: Sequence[str] = (),
     changes: Sequence[Change] | None = None,
     lecture: Sequence[str] = (),
+    crossings: Sequence[CrossedRun] = (),
 ) -> str:
     """The whole page. `generated` says when, `environment` on what machine.
 
@@ -48,6 +50,8 @@ def render_report(
         What is new since the run before; None when there was none.
     lecture
         Ids of claims: a short page of these alone, without ledger and studies.
+    crossings
+        Studies at crossed settings, which decide nothing.
     """
     own = own or {}
     anchors = report_studies.anchors(runs)
@@ -89,6 +93,7 @@ def render_report(
             parts=report_claims.parts(judged),
             kinds=list(ledger.KINDS.items()),
             studies=studies,
+            crossings=[report_studies.crossed_view(n, run) for n, run in enumerate(crossings)],
             chapters=[] if lecture else report_studies.chapters(runs, studies),
             glossary=tomllib.loads(_text("glossary.toml")),
             started=any(unit.status != "pending" for run in mine for unit in run.units),
