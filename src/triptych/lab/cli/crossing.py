@@ -83,6 +83,7 @@ def run_crossing(
                         progress=show,
                         ray_address=options.ray_address,
                         old_rows=old_rows,
+                        track=options.track,
                     )
         finally:
             store.put_back(study.name, scale, before)

@@ -1,5 +1,6 @@
 """`triptych run`: run some studies, or a study of one's own."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -22,6 +23,11 @@ from triptych.lab.cli.options import (
 )
 from triptych.lab.cli.running import RunOptions, run_studies
 from triptych.lab.cli.stored import DEFAULT_FOLDER
+
+
+class TrackerName(StrEnum):
+    csv = "csv"
+    tensorboard = "tensorboard"
 
 
 def run(
@@ -47,6 +53,14 @@ def run(
             "print each claim and number at each.",
         ),
     ] = False,
+    track: Annotated[
+        TrackerName | None,
+        typer.Option(
+            help="Write what units track, as losses by step, into the run folder: as CSV, or for "
+            "TensorBoard (the extra trackers).",
+            show_default=False,
+        ),
+    ] = None,
     fresh: Fresh = False,
     keep: Keep = False,
     no_report: NoReport = False,
@@ -62,6 +76,7 @@ def run(
     Example: triptych run my_study.py --set samples=100,400 --set spins=4,6 --cross
     """
     options = RunOptions(scale, seeds, device, engine, ray_address, workers, limit, fresh, keep)
+    options = options._replace(track=track.value if track else "")
     if cross:
         from triptych.lab.cli.crossing import run_crossing
 

@@ -35,6 +35,7 @@ class RunOptions(NamedTuple):
     limit: float | None
     fresh: bool
     keep: bool
+    track: str = ""
 
 
 def run_studies(
@@ -206,6 +207,7 @@ def _run_all(
                 progress=show,
                 ray_address=options.ray_address,
                 old_rows=old_rows,
+                track=options.track,
             )
             if options.scale is ScaleName.smoke:
                 continue  # no finding: it shows that the code runs

@@ -21,7 +21,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Protocol,
+    SupportsFloat,
+    SupportsIndex,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 from triptych.core.errors import UserError
 from triptych.core.status import Status
@@ -164,6 +174,10 @@ class Bench(Protocol):
         self, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
         """Named tensors made once and kept on disk (safetensors), keyed by all that made them."""
+        ...
+
+    def track(self, step: SupportsIndex, **numbers: SupportsFloat) -> None:
+        """Numbers at a step, as a loss, for a file or a tracker; without one nothing happens."""
         ...
 
 
