@@ -14,7 +14,7 @@ from triptych import __version__
 from triptych.core.errors import UserError
 from triptych.lab.results import evidence
 from triptych.lab.results.packed import called, read
-from triptych.lab.results.ranking import Finding, Judged, scale_name
+from triptych.lab.results.ranking import ClaimFinding, Judged, scale_name
 from triptych.lab.running.store import Store
 from triptych.studies.api.study import Scale
 
@@ -67,7 +67,7 @@ def bibtex(line: Judged, folder: Path) -> str:
     return "\n".join([f"@misc{{triptych:{line.id},", *lines, "}"])
 
 
-def _digest(finding: Finding, folder: Path) -> tuple[str, str]:
+def _digest(finding: ClaimFinding, folder: Path) -> tuple[str, str]:
     """SHA-256 of the rows behind a finding, and the command that prints what was summed."""
     if finding.bundled:
         label = f".{finding.label}" if finding.label else ""

@@ -89,7 +89,7 @@ class Unit:
 SettingsT = TypeVar("SettingsT", bound=Settings)
 UnitT = TypeVar("UnitT", bound=Unit)
 RowT = TypeVar("RowT")
-Kind = TypeVar("Kind")
+KindT = TypeVar("KindT")
 
 
 class Rows(Sequence[RowT], Generic[RowT]):
@@ -113,7 +113,7 @@ class Rows(Sequence[RowT], Generic[RowT]):
                 own[name] = own.get(name, 0) + 1
         return counts
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def of(self, kind: type[KindT]) -> list[KindT]:
         self.asked.add(kind)
         return [row for row in self._rows if isinstance(row, kind)]
 
@@ -377,7 +377,8 @@ def override(settings: SettingsT, assignments: Mapping[str, str]) -> SettingsT:
 def _parsed(text: str, wanted: Any) -> Any:
     """`text` as JSON, or as it stands for a string; a tuple may be values with commas between.
 
-    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"].
+    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"]; nothing
+    is [].
     """
     try:
         value = json.loads(text)
@@ -388,5 +389,5 @@ def _parsed(text: str, wanted: Any) -> Any:
     if typing.get_origin(wanted) is tuple and not isinstance(value, list):
         if not isinstance(value, str):
             return [value]
-        return [_parsed(part.strip(), None) for part in value.split(",")]
+        return [_parsed(part.strip(), None) for part in value.split(",")] if value else []
     return value
