@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from tests.support.fake_bench import Bench
 from tests.support.grids import some
 from tests.support.refusals import refused
 
@@ -29,16 +30,6 @@ from triptych.verifiers.noisy import Flipped
 def leaky(length=4, types=(0.2, 0.8), leak=0.3):
     law = torch.tensor(types, dtype=torch.float64)
     return LeakyBrackets(Dyck.fixed_length(length, type_probs=law, q=0.5), leak)
-
-
-class Bench:
-    device = "cpu"
-
-    def rng(self, purpose=""):
-        return TorchRng(sum(map(ord, purpose)))
-
-    def tensors(self, key, make):
-        return make()
 
 
 # ------------------------------------------------------------------ the model and its target

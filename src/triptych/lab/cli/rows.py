@@ -43,6 +43,10 @@ def rows(
         bool,
         typer.Option("--bundled", help="Print the rows that came with Triptych, not your own."),
     ] = False,
+    crossed: Annotated[
+        bool,
+        typer.Option("--crossed", help="Print the rows of `run --cross`, with their settings."),
+    ] = False,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
     """Print the rows of a study as JSON lines or CSV, or write them as Parquet.
@@ -64,6 +68,9 @@ def rows(
         raise UserError(
             "--csv prints and --parquet writes a file: give one of them", parameter="csv"
         )
+    if crossed and bundled:
+        sentence = "--crossed has rows of your own run: leave --bundled out"
+        raise UserError(sentence, parameter="crossed")
     found = table_rows(
         study,
         out,
@@ -71,6 +78,7 @@ def rows(
         kind,
         bundled=bundled,
         may_be_missing=out == DEFAULT_FOLDER,
+        crossed=crossed,
     )
     records = found.records
     if found.bundled:

@@ -35,6 +35,7 @@ class RunOptions(NamedTuple):
     limit: float | None
     fresh: bool
     keep: bool
+    track: str = ""
 
 
 def run_studies(
@@ -79,9 +80,9 @@ def run_studies(
     }
     if not names:
         chosen = selection.early_verdicts_first(chosen, plans)
-    own = [_with_claims_to_judge(each, scale) for each in chosen if each.file]
+    own = [with_claims_to_judge(each, scale) for each in chosen if each.file]
     with Store.open(out) as store:
-        old_rows = _choose_old_rows([plans[each.study.name] for each in chosen], store, options)
+        old_rows = choose_old_rows([plans[each.study.name] for each in chosen], store, options)
         summaries = _run_all(chosen, plans, store, options, old_rows)
         results = gathering.gather(store, own, shown=report)
         gathering.remember(store, results, own)
@@ -114,7 +115,7 @@ def run_studies(
     raise typer.Exit(int(wrong or terminal.failing(judged)))
 
 
-def _with_claims_to_judge(chosen: "ChosenStudy", scale: "Scale") -> "ChosenStudy":
+def with_claims_to_judge(chosen: "ChosenStudy", scale: "Scale") -> "ChosenStudy":
     """A user's own study with the claims that rows can refute.
 
     The others are refused. A smoke run decides nothing, so there they are left out with a warning.
@@ -206,6 +207,7 @@ def _run_all(
                 progress=show,
                 ray_address=options.ray_address,
                 old_rows=old_rows,
+                track=options.track,
             )
             if options.scale is ScaleName.smoke:
                 continue  # no finding: it shows that the code runs
@@ -226,7 +228,7 @@ def _expected(plan: "Plan", store: "Store") -> "Expected":
     return Expected(name, units, expected_seconds(plan, units))
 
 
-def _choose_old_rows(plans: "Sequence[Plan]", store: "Store", options: RunOptions) -> "OldRows":
+def choose_old_rows(plans: "Sequence[Plan]", store: "Store", options: RunOptions) -> "OldRows":
     """What to do with rows that older code made, before any unit runs.
 
     The options decide. Without them a terminal is asked, and elsewhere the run is refused.

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from triptych.core.errors import UserError
 from triptych.core.files import sum_of
-from triptych.lab.results import evidence
+from triptych.lab.results import crossings, evidence
 from triptych.lab.results.changes import changes
 from triptych.lab.results.judging import judged_run, made_by, unit_records
 from triptych.lab.results.kept_runs import kept_or_judged
@@ -316,6 +316,7 @@ def render_report_of(results: Results, *, folder: Path | None = None) -> str:
         environment=environment(),
         problems=results.problems,
         changes=changes(folder, results.judged),
+        crossings=crossings.kept(folder) if folder else (),
     )
 
 

@@ -19,6 +19,7 @@ from triptych.core.files import write_text
 from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
 from triptych.lab.results.chosen import ChosenClaim, load_chosen
+from triptych.lab.results.crossings import CrossedRun
 from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun, scale_name, total_seconds
 from triptych.lab.results.report_text import duration, number
@@ -36,6 +37,7 @@ def render_report(
     own: Mapping[str, Sequence[Judged]] | None = None,
     problems: Sequence[str] = (),
     changes: Sequence[Change] | None = None,
+    crossings: Sequence[CrossedRun] = (),
 ) -> str:
     """The whole page. `generated` says when, `environment` on what machine.
 
@@ -45,6 +47,8 @@ def render_report(
         Sentences on what cannot be shown.
     changes
         What is new since the run before; None when there was none.
+    crossings
+        Studies at crossed settings, which decide nothing.
     """
     own = own or {}
     anchors = report_studies.anchors(runs)
@@ -84,8 +88,8 @@ def render_report(
             parts=report_claims.parts(judged),
             kinds=list(ledger.KINDS.items()),
             studies=studies,
-            chapters=report_studies.chapters(runs, studies),
-            glossary=tomllib.loads(page_part("glossary.toml")),
+            crossings=[report_studies.crossed_view(n, run) for n, run in enumerate(crossings)],
+            glossary=tomllib.loads(_text("glossary.toml")),
             started=any(unit.status != "pending" for run in mine for unit in run.units),
             generated=generated,
             environment=environment,

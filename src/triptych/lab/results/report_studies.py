@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from triptych.lab.results import plots
+from triptych.lab.results import crossings, plots
+from triptych.lab.results.crossings import CrossedRun
 from triptych.lab.results.ranking import (
     Judged,
     NotDrawn,
@@ -147,6 +148,25 @@ def study_view(
         "needs": ", ".join(run.needs),
         "rows": _row_table(run.rows, run.more_rows),
         "row_count": len(run.rows) + run.more_rows,
+    }
+
+
+def crossed_view(number: int, run: CrossedRun) -> dict[str, Any]:
+    """Crossed settings in the report: a figure, and a table for each claim and number."""
+    names = [*run.claims, *run.measures]
+    return {
+        "name": run.study,
+        "question": run.question,
+        "scale": run.scale,
+        "fields": ", ".join(run.fields),
+        "figure": draw(crossings.figure(run), f"x{number}"),
+        "tables": [
+            (
+                name if isinstance(name, str) else name[1],
+                ReportTable(*crossings.table(run, name), 0),
+            )
+            for name in names
+        ],
     }
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from triptych.core.display import card, facts_table
 from triptych.core.plugins import plugins
 from triptych.core.validation import UserError
-from triptych.lab.results import evidence
+from triptych.lab.results import crossings, evidence
 from triptych.lab.results.ranking import SCALES
 from triptych.lab.running.discovery import find_studies, load_study
 from triptych.lab.running.selection import load_offered
@@ -157,6 +157,7 @@ def table_rows(
     *,
     bundled: bool = False,
     may_be_missing: bool = False,
+    crossed: bool = False,
 ) -> TableRows:
     """The rows of a run folder, or the bundled ones where it has none of this study and scale.
 
@@ -166,7 +167,11 @@ def table_rows(
         The bundled ones, whatever the folder has.
     may_be_missing
         Whether there need not be such a folder.
+    crossed
+        Those of its crossed settings, each with its settings.
     """
+    if crossed:
+        return TableRows(of_kind(crossings.records(out, name, scale), kind, name), {})
     study = find_studies().get(name)
     own: list[JsonRow] = []
     if not bundled and ((out / FILE).exists() or not may_be_missing):

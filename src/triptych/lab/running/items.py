@@ -4,7 +4,11 @@ from typing import Any, NamedTuple
 
 
 class WorkItem(NamedTuple):
-    """A unit to run, as plain data: a worker plans the study's units once, and looks up the key."""
+    """A unit to run, as plain data: a worker plans the study's units once, and looks up the key.
+
+    track, tracked
+        The kind of tracker and where it writes; none by default.
+    """
 
     source: str
     key: str
@@ -13,6 +17,8 @@ class WorkItem(NamedTuple):
     seed: int
     device: str
     cache: str
+    track: str = ""
+    tracked: str = ""
 
 
 class Started(NamedTuple):

@@ -18,6 +18,7 @@ from typing import Literal, NamedTuple
 from triptych.core.files import lock_folder
 from triptych.core.locks import WINDOWS
 from triptych.core.validation import UserError, as_device
+from triptych.lab.running import tracking
 from triptych.lab.running.database import StoreError
 from triptych.lab.running.discovery import source_of
 from triptych.lab.running.engines.inline import run_inline
@@ -79,6 +80,7 @@ def run_study(
     retry_failed: bool = True,
     old_rows: OldRows = "ask",
     only: Collection[str] | None = None,
+    track: str = "",
 ) -> RunSummary:
     """Run the units of a plan that are not done yet and store their rows.
 
@@ -92,12 +94,14 @@ def run_study(
         library made), or keep them ("keep").
     only
         Keys of units; the others stay as they are.
+    track
+        Where the numbers go that units track: "csv" or "tensorboard"; nowhere by default.
 
     Ctrl-C stops the run and is raised again; units in flight are pending then. An error of the
     store stops the run too. An error of a unit is stored with it and stops nothing.
     """
     study, scale = plan.study, plan.scale
-    _check(study, engine, workers, device, limit_s)
+    _check(study, engine, workers, device, limit_s, track)
     code = code_of(study)
     show = progress or Quiet()
     started = time.monotonic()
@@ -120,7 +124,7 @@ def run_study(
         show.begin(study.name, len(todo), skipped, count)
         try:
             if todo:
-                items = _items(plan, todo, device, store.folder, count > 0)
+                items = _items(plan, todo, device, store.folder, count > 0, track)
                 if engine == "ray":
                     events = run_on_ray(items, workers, limit_s, ray_address)
                 elif count == 0:
@@ -205,15 +209,39 @@ def _store_events(
 
 
 def _items(
-    plan: Plan, todo: Sequence[StoredUnit], device: str, folder: Path, in_workers: bool
+    plan: Plan,
+    todo: Sequence[StoredUnit],
+    device: str,
+    folder: Path,
+    in_workers: bool,
+    track: str,
 ) -> list[WorkItem]:
     source = source_of(plan.study) if in_workers else plan.study.name
     cache, text = str((folder / CACHE).resolve()), json.dumps(to_json(plan.settings))
-    return [WorkItem(source, u.key, text, plan.scale.value, u.seed, device, cache) for u in todo]
+    name, at = plan.study.name, folder.resolve()
+    return [
+        WorkItem(
+            source,
+            u.key,
+            text,
+            plan.scale.value,
+            u.seed,
+            device,
+            cache,
+            track,
+            str(tracking.place_of(at, name, u.parameters, u.seed, u.key)) if track else "",
+        )
+        for u in todo
+    ]
 
 
 def _check(
-    study: AnyStudy, engine: str, workers: int | None, device: str, limit_s: float | None
+    study: AnyStudy,
+    engine: str,
+    workers: int | None,
+    device: str,
+    limit_s: float | None,
+    track: str,
 ) -> None:
     """Refuse what cannot work before anything is stored."""
     missing = [name for name in study.needs if importlib.util.find_spec(name) is None]
@@ -222,6 +250,14 @@ def _check(
             f"study {study.name} needs {', '.join(missing)}, not installed here: "
             f"pip install {' '.join(missing)}",
             parameter="study",
+        )
+    if track:
+        tracking.check(track)
+    if track and engine == "ray":
+        raise UserError(
+            "--track writes where a unit runs, which on a Ray cluster is another machine: run with "
+            "the engine local",
+            parameter="track",
         )
     if engine not in ("local", "ray"):
         raise UserError(

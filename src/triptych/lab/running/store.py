@@ -193,6 +193,17 @@ class Store:
             )
         return self.units(study, scale)
 
+    def put_back(self, study: str, scale: Scale, units: Sequence[StoredUnit]) -> None:
+        """Make these stored units the current ones again, in their order, and no others."""
+        with self._db.writing():
+            self._db.execute(
+                "UPDATE units SET current = 0 WHERE study = ? AND scale = ?", (study, scale.value)
+            )
+            self._db.executemany(
+                f"UPDATE units SET current = 1, place = ? WHERE {_UNIT}",
+                [(place, *_name(unit)) for place, unit in enumerate(units)],
+            )
+
     def reset(self, units: Sequence[StoredUnit]) -> None:
         """Forget the rows of these units, so that they are run again."""
         with self._db.writing():

@@ -1,10 +1,10 @@
-"""What a running unit is given: its device, its randomness and a cache of tensors."""
+"""What a running unit is given: its device, its randomness, a cache of tensors, a tracker."""
 
 import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, SupportsFloat, SupportsIndex
 
 import torch
 from torch import Tensor
@@ -13,16 +13,18 @@ from triptych import __version__
 from triptych.core.randomness import TorchRng
 from triptych.lab.running.cache import TensorCache
 from triptych.lab.running.fingerprint import fingerprint_of, library_digest
+from triptych.lab.running.tracking import Tracker, checked
 
 
 class WorkBench:
     """A running unit's device, randomness and cache on disk."""
 
-    def __init__(self, seed: int, device: str, cache: Path) -> None:
+    def __init__(self, seed: int, device: str, cache: Path, tracker: Tracker | None = None) -> None:
         self._seed = seed
         self._device = device
         self._asked = False
         self._cache = TensorCache(cache)
+        self._tracker = tracker
 
     @property
     def device(self) -> str:
@@ -40,6 +42,14 @@ class WorkBench:
     def rng(self, purpose: str = "") -> TorchRng:
         """A generator that depends on the unit's seed and the purpose alone."""
         return TorchRng(derived_seed(self._seed, purpose), self.device)
+
+    def track(self, step: SupportsIndex, **numbers: SupportsFloat) -> None:
+        """Hand numbers at a step to the tracker of the run, if it has one; rows have no part in it.
+
+        bench.track(step, loss=0.5, kl=0.1)
+        """
+        if self._tracker is not None:
+            self._tracker.write(*checked(step, numbers))
 
     def tensors(
         self, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]

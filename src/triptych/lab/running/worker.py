@@ -16,6 +16,7 @@ import torch
 from triptych.lab.running.discovery import load_study
 from triptych.lab.running.items import Ended, WorkItem
 from triptych.lab.running.plan import Plan
+from triptych.lab.running.tracking import Tracker, tracker
 from triptych.lab.running.workbench import WorkBench, derived_seed
 from triptych.studies.api.records import from_json
 from triptych.studies.api.study import Scale, Unit, nan_fields
@@ -32,9 +33,9 @@ def run_item(item: WorkItem, plan: Plan | None = None) -> Ended:
     started, core_started = time.perf_counter(), time.process_time()
     try:
         plan = _plan(item.source, item.scale, item.settings) if plan is None else plan
-        with _isolated(item.seed):
+        with _isolated(item.seed), _tracker(item) as tracked:
             study, unit = plan.study, _unit(plan, item.key)
-            bench = WorkBench(item.seed, item.device, Path(item.cache))
+            bench = WorkBench(item.seed, item.device, Path(item.cache), tracked)
             rows, nan = [], dict[str, None]()
             for number, row in enumerate(study.run(unit, bench)):
                 rows.append(json.loads(json.dumps(study.row_to_json(row, number))))
@@ -72,6 +73,17 @@ def _unit(plan: Plan, key: str) -> Unit:
             "one: its units must depend on the settings alone"
         )
     return plan.by_key[key]
+
+
+@contextmanager
+def _tracker(item: WorkItem) -> Iterator[Tracker | None]:
+    """Where the unit's numbers go while it runs; nowhere by default."""
+    found = tracker(item.track, Path(item.tracked)) if item.track else None
+    try:
+        yield found
+    finally:
+        if found is not None:
+            found.close()
 
 
 @contextmanager

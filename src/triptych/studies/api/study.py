@@ -21,7 +21,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Generic,
+    Protocol,
+    SupportsFloat,
+    SupportsIndex,
+    TypeVar,
+    overload,
+    runtime_checkable,
+)
 
 from triptych.core.errors import UserError
 from triptych.core.status import Status
@@ -164,6 +174,10 @@ class Bench(Protocol):
         self, key: Mapping[str, Any], make: Callable[[], Mapping[str, Any]]
     ) -> Mapping[str, Any]:
         """Named tensors made once and kept on disk (safetensors), keyed by all that made them."""
+        ...
+
+    def track(self, step: SupportsIndex, **numbers: SupportsFloat) -> None:
+        """Numbers at a step, as a loss, for a file or a tracker; without one nothing happens."""
         ...
 
 
@@ -363,8 +377,8 @@ def override(settings: SettingsT, assignments: Mapping[str, str]) -> SettingsT:
 def _parsed(text: str, wanted: Any) -> Any:
     """`text` as JSON, or as it stands for a string; a tuple may be values with commas between.
 
-    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"];
-    nothing is [].
+    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"]; nothing
+    is [].
     """
     try:
         value = json.loads(text)
