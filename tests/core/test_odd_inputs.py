@@ -199,7 +199,7 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.visited.VisitedTree.look_into",
         "inference.visited.VisitedTree.stuck",
     ],
-    "checks of what models, verifiers and options say, and choices of positions; test_odd_samplers.py "
+    "checks of what models, verifiers and options say; choices of positions; test_odd_samplers.py "
     "and test_positions.py make them fail": [
         "inference.answers.check_answer",
         "inference.answers.check_laws",

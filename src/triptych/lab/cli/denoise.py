@@ -47,6 +47,7 @@ def denoise(
 ) -> None:
     """Fill the masks of a text by a sampler of diffusion language models, or compare the samplers.
 
+    A masked LM of transformers writes words alone, no special tokens such as padding.
     Without TEXT: every sampler with its promise, and its exact distance to a small truth.
     docs/diffusion.md explains them.
 
