@@ -40,6 +40,11 @@ Guided generation on exact models, one module each with `sample`
     value.
 Samplers of full sequences, one module each
     gibbs redraws blocks of positions, parallel draws many positions at once.
+Diffusion language models
+    diffusion has the published samplers by their names: diffusion.EntropyBounded().sample(model,
+    *diffusion.blank(64, 128), rng=0). A model is a Denoiser, or any structure or masked LM;
+    load_denoiser reads one of Hugging Face. sampler_law is the exact law of a sampler on a small
+    model.
 Studies of your own
     Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: triptych.studies.api.decide; for
     figures: Figure, Panel, Series, Heatmap. A notebook draws them.
@@ -53,6 +58,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from triptych import diffusion as diffusion
     from triptych import hf as hf
     from triptych.adaptation.prompts import Tuning as Tuning
     from triptych.core.axioms import check_sampler as check_sampler
@@ -62,6 +68,9 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.diffusion.denoiser import Denoiser as Denoiser
+    from triptych.diffusion.law import sampler_law as sampler_law
+    from triptych.diffusion.networks.masked_logits import load_denoiser as load_denoiser
     from triptych.guidance.calibrate import calibrate as calibrate
     from triptych.guidance.guide import guide as guide
     from triptych.guidance.guide import guide_each as guide_each
@@ -137,6 +146,9 @@ _HOME = {  # module -> what is taken from it
     "core.enumeration": ["exact_law"],
     "core.randomness": ["TorchRng"],
     "core.table": ["Table"],
+    "diffusion.denoiser": ["Denoiser"],
+    "diffusion.law": ["sampler_law"],
+    "diffusion.networks.masked_logits": ["load_denoiser"],
     "guidance.calibrate": ["calibrate"],
     "guidance.guide": ["guide", "guide_each"],
     "guidance.streaming": ["guide_stream"],
@@ -178,7 +190,7 @@ _HOME = {  # module -> what is taken from it
     "verifiers.text": ["TextRule"],
 }
 _MODULES = {  # package -> its modules that are names here
-    "": ["hf"],
+    "": ["diffusion", "hf"],
     "inference.chains": ["gibbs", "parallel"],
     "inference.guided": [
         "adaptive",

@@ -199,7 +199,8 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.visited.VisitedTree.look_into",
         "inference.visited.VisitedTree.stuck",
     ],
-    "checks of what models, verifiers and options say; test_odd_samplers.py makes them fail": [
+    "checks of what models, verifiers and options say; choices of positions; test_odd_samplers.py "
+    "and test_positions.py make them fail": [
         "inference.answers.check_answer",
         "inference.answers.check_laws",
         "inference.answers.check_sums",
@@ -208,6 +209,9 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.answers.probs_after",
         "inference.answers.value_of",
         "inference.answers.values_of",
+        "inference.positions.draw",
+        "inference.positions.drawn_positions",
+        "inference.positions.highest",
         "inference.sequences.as_chains",
         "inference.sequences.check_masks",
         "inference.sequences.laws_at",
