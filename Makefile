@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 LAWS := .venv-laws
 SOURCES := pyproject.toml constraints.txt constraints-oldest.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars lint types bench laws docs dist api clean
+.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars lint types bench laws test-diffusion-peers docs dist api clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -51,6 +51,10 @@ bench: $(VENV)/installed-bench  ## speed against peers; updates the table of doc
 
 laws: $(LAWS)/installed  ## the exact laws of other libraries' samplers; updates docs/samplers.md
 	$(LAWS)/bin/python -m samplers --draws 20000 --page
+
+# LLADA=path names generate.py of ML-GSAI/LLaDA, which is not part of this repository.
+test-diffusion-peers: $(LAWS)/installed  ## diffusers' discrete schedulers, and LLaDA's loop with LLADA=path, against our laws
+	TRIPTYCH_LLADA=$(LLADA) $(LAWS)/bin/python -m pytest -q tests/peers/test_diffusers_schedulers.py tests/peers/test_llada_generate.py
 
 docs: $(VENV)/installed-docs  ## the documentation site, docs/_build/html; warnings are errors
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html

@@ -27,6 +27,7 @@ PACKAGES = {
     "adaptation": "Heads and prompts",
     "verifiers": "Verifiers",
     "inference": "Guided generation and chains",
+    "diffusion": "Diffusion language models",
     "guidance": "Guide a language model of your own",
     "theory": "Theory: conditions, witnesses and bounds",
     "studies.api": "Studies: rows, claims, checks and figures",

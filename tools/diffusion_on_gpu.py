@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from triptych.core.estimates import mean
-from triptych.core.files import write_bytes, write_text
+from triptych.core.files import replacing, write_bytes, write_text
 from triptych.core.randomness import TorchRng
 from triptych.models.language_models import CausalLM, MaskedLM
 from triptych.models.layers import Shape
@@ -154,7 +154,7 @@ def prepare(options: argparse.Namespace) -> None:
     for part, documents in texts["json"].items():
         arrays[f"characters.{part}"] = as_characters(documents)
     write_text(folder / "facts.json", json.dumps(facts, indent=1))
-    with (folder / "tokens.npz").open("wb") as file:
+    with replacing(folder / "tokens.npz") as part, part.open("wb") as file:
         np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
     log("written:", sum(path.stat().st_size for path in folder.iterdir()), "bytes")
 

@@ -5,6 +5,7 @@
 
 docs/results.md   what reproduces, by chapter, and each result that did not, with its numbers
 docs/cli.md       every command with its options, from typer
+docs/diffusion.md the table between the markers <!-- samplers --> and <!-- /samplers -->
 README.md         the table between the markers <!-- results --> and <!-- /results -->
 
 The verdicts are those of the bundled rows, whatever else was run on this machine.
@@ -19,6 +20,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from triptych.core.files import write_text
+from triptych.diffusion import table as samplers
 from triptych.lab.results import ledger, terminal
 from triptych.lab.results.gathering import gather
 from triptych.lab.results.ranking import Judged
@@ -168,15 +170,20 @@ def commands_page() -> str:
 def pages() -> dict[Path, str]:
     """What each page must hold."""
     lines = published()
-    readme = ROOT / "README.md"
-    front = readme.read_text("utf-8")
-    marked = re.compile(r"(<!-- results -->\n).*?(<!-- /results -->)", re.DOTALL)
-    fill: Callable[[re.Match[str]], str] = lambda found: found[1] + table(lines) + found[2]  # noqa: E731
+    readme, diffusion = ROOT / "README.md", ROOT / "docs" / "diffusion.md"
     return {
         ROOT / "docs" / "results.md": results_page(lines),
         ROOT / "docs" / "cli.md": commands_page(),
-        readme: marked.sub(fill, front),
+        diffusion: _filled(diffusion, "samplers", samplers.markdown(samplers.lines()) + "\n"),
+        readme: _filled(readme, "results", table(lines)),
     }
+
+
+def _filled(page: Path, name: str, made: str) -> str:
+    """The page with this text between its markers."""
+    marked = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+    fill: Callable[[re.Match[str]], str] = lambda found: found[1] + made + found[2]  # noqa: E731
+    return marked.sub(fill, page.read_text("utf-8"))
 
 
 def main() -> int:

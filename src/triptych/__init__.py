@@ -43,6 +43,11 @@ Guided generation on exact models, one module each with `sample`; guided has all
     value.
 Samplers of full sequences, one module each; chains has all that belongs to them
     gibbs redraws blocks of positions, parallel draws many positions at once.
+Diffusion language models
+    diffusion has the published samplers by their names: diffusion.EntropyBounded().sample(model,
+    *diffusion.blank(64, 128), rng=0). A model is a Denoiser, or any structure or masked LM;
+    load_denoiser reads one of Hugging Face. sampler_law is the exact law of a sampler on a small
+    model.
 Studies of your own; study has all that belongs to them
     Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: study.above and more; for
     figures: Figure, Panel, Series, Heatmap. A notebook draws them.
@@ -58,6 +63,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from triptych import chains as chains
+    from triptych import diffusion as diffusion
     from triptych import guided as guided
     from triptych import hf as hf
     from triptych import study as study
@@ -69,6 +75,9 @@ if TYPE_CHECKING:
     from triptych.core.mask_laws import MaskLaw as MaskLaw
     from triptych.core.randomness import TorchRng as TorchRng
     from triptych.core.table import Table as Table
+    from triptych.diffusion.denoiser import Denoiser as Denoiser
+    from triptych.diffusion.law import sampler_law as sampler_law
+    from triptych.diffusion.networks.masked_logits import load_denoiser as load_denoiser
     from triptych.fitting.rows import Constraints as Constraints
     from triptych.fitting.search import Search as Search
     from triptych.guidance.calibrate import calibrate as calibrate
@@ -152,6 +161,7 @@ _HOME = {
     "CausalLM": "models.language_models:CausalLM",
     "Claim": "studies.api.study:Claim",
     "Constraints": "fitting.rows:Constraints",
+    "Denoiser": "diffusion.denoiser:Denoiser",
     "Dyck": "structures.brackets.dyck:Dyck",
     "Figure": "studies.api.figures:Figure",
     "Greedy": "inference.guided.greedy:Greedy",
@@ -204,6 +214,7 @@ _HOME = {
     "chains": "chains",
     "check_sampler": "core.axioms:check_sampler",
     "check_structure": "core.axioms:check_structure",
+    "diffusion": "diffusion",
     "exact_law": "core.enumeration:exact_law",
     "fit": "training.loop:fit",
     "gap_meter": "training.loop:gap_meter",
@@ -216,10 +227,12 @@ _HOME = {
     "kernel_of": "laws.kernel:kernel_of",
     "law_of": "laws.program:law_of",
     "learning_curve": "training.curve:learning_curve",
+    "load_denoiser": "diffusion.networks.masked_logits:load_denoiser",
     "objectives": "training.objectives",
     "parallel": "inference.chains.parallel",
     "particles": "inference.guided.particles",
     "rejection": "inference.guided.rejection",
+    "sampler_law": "diffusion.law:sampler_law",
     "saved": "structures.saved",
     "step_forms": "verifiers.step_forms",
     "study": "study",

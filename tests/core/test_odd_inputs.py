@@ -137,7 +137,6 @@ NOT_COVERED: dict[str, list[str]] = {
         "core.deprecation.renamed_fields",
         "core.deprecation.renamed_names",
     ],
-    "files and folders on disk; test_files.py gives them bad places": [
     "files and folders on disk; test_files.py and test_fit.py give them bad places": [
         *(f"core.files.{name}" for name in IN_FILES),
         *(f"core.locks.{name}" for name in IN_LOCKS),
@@ -241,7 +240,8 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.visited.VisitedTree.look_into",
         "inference.visited.VisitedTree.stuck",
     ],
-    "checks of what models, verifiers and options say; test_odd_samplers.py makes them fail": [
+    "checks of what models, verifiers and options say; choices of positions; test_odd_samplers.py "
+    "and test_positions.py make them fail": [
         "inference.answers.check_answer",
         "inference.answers.check_laws",
         "inference.answers.check_sums",
@@ -250,6 +250,9 @@ NOT_COVERED: dict[str, list[str]] = {
         "inference.answers.probs_after",
         "inference.answers.value_of",
         "inference.answers.values_of",
+        "inference.positions.draw",
+        "inference.positions.drawn_positions",
+        "inference.positions.highest",
         "inference.sequences.as_chains",
         "inference.sequences.check_masks",
         "inference.sequences.laws_at",

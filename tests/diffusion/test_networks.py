@@ -69,6 +69,30 @@ def test_a_shifted_network_answers_one_position_early():
     assert torch.equal(run.ask(hidden), moved.log_softmax(-1).reshape(10, VOCAB))
 
 
+def test_a_network_of_transformers_is_read_where_it_is_asked():
+    """Its last matrix computes the asked places alone, and says there what it says."""
+    torch.manual_seed(0)
+    config = transformers.BertConfig(
+        vocab_size=30,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=20,
+        max_position_embeddings=16,
+    )
+    model = transformers.BertForMaskedLM(config)
+    denoiser = MaskedLogits(model, mask_id=29, vocab_size=30, rows_at_once=2)
+    tokens = torch.randint(29, (3, 6))
+    hidden = torch.rand(3, 6) < 0.5
+    run = Denoising(denoiser, tokens, hidden, TorchRng(0))
+    run.begin(hidden)
+    with torch.no_grad():
+        logits = model(input_ids=tokens.masked_fill(hidden, 29)).logits[hidden]
+    logits[:, 29] = -torch.inf
+    assert torch.allclose(run.ask(hidden), logits.log_softmax(-1), atol=1e-5)
+    assert model(input_ids=tokens).logits.shape == (3, 6, 30)  # the model is as it was
+
+
 def test_what_is_wrong_with_a_network_is_a_sentence():
     with pytest.raises(UserError, match="mask_id"):
         MaskedLogits(embedding_logits(), mask_id=9, vocab_size=VOCAB)

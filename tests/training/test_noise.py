@@ -23,7 +23,13 @@ from triptych.training.bounds import (
 )
 from triptych.training.loop import fit
 from triptych.training.noise import any_rate, masks_at_any_rate, uniform_noise
-from triptych.training.objectives import Prediction, loss
+from triptych.training.objectives import (
+    Prediction,
+    loss,
+    placed_loss,
+    scored_loss,
+    scored_places,
+)
 from triptych.training.step import Recipe
 
 TRUTH = Table.random(3, 3, seed=2)
@@ -144,6 +150,25 @@ def test_the_losses_are_the_bounds_per_token():
     two = uniform_noise(words=3, levels=8)(tokens, TorchRng(5))
     found = loss(noised.token_logits(two.seen), two)
     assert found.item() == pytest.approx(noised_bounds(noised, tokens, 5, draws=1).mean() / 3)
+
+
+def test_logits_at_some_places_have_the_same_loss():
+    """Every position is among the places, in another order; and half of them, all scored."""
+    tokens = TRUTH.sample(40, TorchRng(0))
+    lm = masked_lm()
+    drawn = any_rate(words=3)(tokens, TorchRng(5))
+    logits, wanted = lm.token_logits(drawn.seen), loss(lm.token_logits(drawn.seen), drawn)
+    at = scored_places(drawn.scored, 3)
+    places = logits.gather(1, at[..., None].expand(-1, -1, 3))
+    assert placed_loss(places, at, drawn).item() == pytest.approx(wanted.item(), rel=1e-5)
+    scored = lm.scored_logits(drawn.seen, drawn.scored)
+    assert scored_loss(scored, drawn).item() == pytest.approx(wanted.item(), rel=1e-5)
+    few = drawn.scored.sum(1) == 1
+    one = Prediction(drawn.seen[few], tokens[few], drawn.scored[few], None, drawn.weight[few])
+    at = scored_places(one.scored, 1)
+    places = lm.token_logits(one.seen).gather(1, at[..., None].expand(-1, -1, 3))
+    found = placed_loss(places, at, one)
+    assert found.item() == pytest.approx(loss(lm.token_logits(one.seen), one).item(), rel=1e-5)
 
 
 def test_predictions_come_back_from_their_tensors():

@@ -1,4 +1,4 @@
-"""What samplers of masks share: rounds that reveal so many positions, and how these are chosen."""
+"""What samplers of masks share: rounds that reveal some positions, and how these are chosen."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -90,7 +90,7 @@ def entropies(laws: Float[Tensor, "asked vocab"]) -> Float[Tensor, " asked"]:
 def uniform_positions(
     run: Denoising, among: Bool[Tensor, "batch length"], quota: Int[Tensor, " batch"]
 ) -> Bool[Tensor, "batch length"]:
-    """So many of these positions of each row, uniformly; all of them are not drawn."""
+    """A quota of these positions of each row, uniformly; nothing is drawn where it is all."""
     every = (quota >= among.sum(-1))[:, None]
     some = torch.where(every[:, 0], 0, quota)
     return among & every | drawn_positions(

@@ -128,7 +128,7 @@ class Sampler(Settable):
         model          a denoiser, or what `as_denoiser` makes one of
         tokens, hidden the rows and what is to be written; all of it, if hidden is None
         rng            a seed, or where the draws come from
-        block_length   write block after block of so many hidden positions, from the left
+        block_length   write block after block of this many hidden positions, from the left
                        (semi-autoregressive); None is one block
         transform      of the model's laws, as a temperature
         budget         what a row may cost
@@ -218,7 +218,7 @@ class Sampler(Settable):
 def blocks_of(
     hidden: Bool[Tensor, "batch length"], block_length: Count | None
 ) -> list[Bool[Tensor, "batch length"]]:
-    """The hidden positions of each row, so many at a time, from the left.
+    """The hidden positions of each row, `block_length` at a time, from the left.
 
     Worked value: 0?0??? in blocks of two: positions 1 and 3, then 4 and 5.
     """

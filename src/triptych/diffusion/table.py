@@ -47,7 +47,7 @@ def truth() -> Table:
 
 
 def in_steps(kind: type[Sampler], steps: int) -> Sampler:
-    """The sampler with so many steps, if it has steps."""
+    """The sampler with this number of steps, if it has steps."""
     has = any(option.name == "steps" for option in kind.options())
     return kind.of({"steps": steps} if has else {})
 

@@ -5,11 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from triptych.core.validation import Count, UserError, as_size, as_text
 from triptych.diffusion.denoiser import MaskedDenoiser
 from triptych.diffusion.networks.masked_logits import load_denoiser
 from triptych.diffusion.sampler import Denoised, Sampler, samplers
+from triptych.inference.guided.transforms import Transform
 from triptych.models.pretrained.masked import PretrainedMaskedLM
 
 
@@ -74,7 +77,13 @@ def filled(
             parameter="text",
         )
     done = chosen.sample(
-        denoiser, tokens, hidden, rng=seed, block_length=block_length, record=record
+        denoiser,
+        tokens,
+        hidden,
+        rng=seed,
+        block_length=block_length,
+        record=record,
+        transform=None if special else _words_alone(tokenizer.all_special_ids),
     )
     seen = {int(token) for step in done.trace for token in step.tokens.unique().tolist()}
     seen |= set(done.tokens.unique().tolist())
@@ -87,3 +96,16 @@ def filled(
         chosen.title,
         f"{chosen.promise}. {settings}.",
     )
+
+
+def _words_alone(special: Sequence[int]) -> Transform:
+    """The law given that the token is no special one, such as padding."""
+    never = list(special)
+
+    def given(laws: Float[Tensor, "rows vocab"]) -> Float[Tensor, "rows vocab"]:
+        kept = laws.clone()
+        kept[:, never] = -torch.inf
+        mass = kept.logsumexp(-1, keepdim=True)
+        return torch.where(torch.isneginf(mass), laws, kept - mass)
+
+    return given

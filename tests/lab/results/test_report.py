@@ -390,7 +390,7 @@ def test_every_claim_is_there_and_can_be_searched(page: Page):
     assert {c["data-verdict"] for c in claims} == {*smaller, "undecided", "not-run-yet"}
     assert {c["data-kind"] for c in claims} == {"theorem", "number", "direction", "picture"}
     options = {a.get("value") for tag, a in page.tags if tag == "option"}
-    assert {c["data-work"] for c in claims} == {"wei", "li"} <= options
+    assert {c["data-work"] for c in claims} == {"wei", "li", "diffusion"} <= options
     assert {c["data-part"] for c in claims} <= options
     chips = {a.get("data-verdict") for tag, a in page.tags if tag == "button"}
     assert {c["data-verdict"] for c in claims} <= chips

@@ -88,8 +88,10 @@ class MaskedLogits:
     def _laws(
         self, ids: Int[Tensor, "rows length"], at: Bool[Tensor, "rows length"]
     ) -> Float[Tensor, "asked vocab"]:
-        answer = self.model(input_ids=ids)
-        logits = getattr(answer, "logits", answer)
+        logits = self._answer(ids, at)
+        places = int(at.sum())
+        if isinstance(logits, Tensor) and logits.shape == (places, self.vocab_size):
+            return self._normalised(logits)
         if not isinstance(logits, Tensor) or logits.shape != (*ids.shape, self.vocab_size):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise UserError(
@@ -97,15 +99,34 @@ class MaskedLogits:
                 f"{(*ids.shape, self.vocab_size)}",
                 parameter="model",
             )
-        if self.shift:
-            at = at.clone()
-            places = torch.nonzero(at)
-            taken = logits[places[:, 0], (places[:, 1] - 1).clamp(min=0)]
-        else:
-            taken = logits[at]
-        taken = taken.to(torch.promote_types(taken.dtype, torch.float32)).clone()
-        taken[:, list(self.never)] = -torch.inf
-        return taken.log_softmax(-1)
+        rows, columns = torch.nonzero(at, as_tuple=True)
+        return self._normalised(logits[rows, (columns - int(self.shift)).clamp(min=0)])
+
+    def _answer(self, ids: Int[Tensor, "rows length"], at: Bool[Tensor, "rows length"]) -> Any:
+        """What the network says; the last matrix, to the vocabulary, is given these places alone.
+
+        That is possible where the network is of transformers and names that matrix.
+        """
+        find = getattr(self.model, "get_output_embeddings", None)
+        head = find() if callable(find) and not self.shift else None
+        if not isinstance(head, nn.Linear):
+            answer = self.model(input_ids=ids)
+            return getattr(answer, "logits", answer)
+
+        def chosen(module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+            states = inputs[0]
+            return (states[at] if states.shape[:2] == at.shape else states, *inputs[1:])
+
+        hook = head.register_forward_pre_hook(chosen)
+        try:
+            return self.model(input_ids=ids).logits
+        finally:
+            hook.remove()
+
+    def _normalised(self, logits: Float[Tensor, "asked vocab"]) -> Float[Tensor, "asked vocab"]:
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32)).clone()
+        logits[:, list(self.never)] = -torch.inf
+        return logits.log_softmax(-1)
 
 
 def load_denoiser(

@@ -45,7 +45,7 @@ class Refinement(Sampler):
     )
 
     def rounds(self, size: int) -> int:
-        """So many; a row that does not change any more is done before."""
+        """As many as there are steps; a row that does not change any more is done before."""
         return self.steps
 
     def step(self, run: Denoising, number: int) -> None:

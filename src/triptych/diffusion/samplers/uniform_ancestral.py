@@ -76,8 +76,8 @@ def posterior(
     Worked value: V = 2, z_t = 0, p = (½, ½), from ½ to ¾: a = ⅔, p(w) / q(0 | w) = (⅔, 2), and 0
     stays with (⅔ + ⅙) (¾ · ⅔ + ⅛ · 8/3) = ⅚ · ⅚ = 25/36.
     """
-    size, same = clean.shape[-1], torch.arange(clean.shape[-1], device=tokens.device)
-    same = tokens[:, None] == same
+    size = clean.shape[-1]
+    same = (tokens[:, None] == torch.arange(size, device=tokens.device)).double()
     ratio = before / after if after > 0 else 0.0
     weights = clean.exp().double() / (before * same + (1 - before) / size)
     routes = after * weights + (1 - after) / size * weights.sum(-1, keepdim=True)

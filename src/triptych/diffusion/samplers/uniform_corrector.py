@@ -113,7 +113,7 @@ class UniformCorrector(Sampler):
         """log p_s(z_i = · | z_-i) of every shown position."""
         laws = run.ask(shown, survival).double().exp()
         size = laws.shape[-1]
-        same = run.tokens[shown][:, None] == torch.arange(size, device=laws.device)
+        same = (run.tokens[shown][:, None] == torch.arange(size, device=laws.device)).double()
         left_out = laws / (survival * same + (1 - survival) / size)
         left_out = left_out / left_out.sum(-1, keepdim=True)
         return (survival * left_out + (1 - survival) / size).log()

@@ -51,7 +51,7 @@ class UniformEntropyBounded(Sampler):
     confidence: float = option(0.005, "mean entropy below which it stops", at_least=0)
 
     def rounds(self, size: int) -> int:
-        """At most so many."""
+        """As many as there are steps, at most."""
         return self.steps
 
     def step(self, run: Denoising, number: int) -> None:

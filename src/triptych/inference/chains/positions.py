@@ -18,9 +18,9 @@ SAME = 1e-9  # scores closer than this are the same, and the leftmost goes first
 
 
 def highest(scores: Numbers, among: Hidden, counts: Numbers) -> Bool[Tensor, "rows length"]:
-    """Of each row the positions of highest score among some, as many as `counts` says.
+    """The positions of highest score in each row, as many as `counts` says.
 
-    Of equal ones the leftmost; a row that has fewer gives all. Worked value: scores 0.5, 0.9, 0.5,
+    Equal ones go from the left; a row that has fewer gives all. Worked value: scores 0.5, 0.9, 0.5,
     0.7 among all but the last, two of them: 0.9 and the first 0.5.
     """
     if isinstance(scores, Tensor) and scores.is_floating_point():

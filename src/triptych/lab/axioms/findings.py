@@ -24,7 +24,7 @@ from triptych.lab.running.sources import Source, is_installed
 from triptych.studies.api.refutation import Demand, demands
 from triptych.studies.api.study import Claim, Study
 
-PACKAGES = ("triptych.structures", "triptych.inference")
+PACKAGES = ("triptych.structures", "triptych.inference", "triptych.diffusion")
 
 
 class AxiomFinding(NamedTuple):

@@ -18,8 +18,8 @@ from triptych.lab.cli.evidence import evidence
 from triptych.lab.cli.export_import import export_units, import_units
 from triptych.lab.cli.fetch import fetch
 from triptych.lab.cli.figures import figures
-from triptych.lab.cli.gateway import gateway
 from triptych.lab.cli.fit import fit
+from triptych.lab.cli.gateway import gateway
 from triptych.lab.cli.generate import generate
 from triptych.lab.cli.law import law
 from triptych.lab.cli.list import list_all

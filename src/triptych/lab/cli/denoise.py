@@ -33,7 +33,7 @@ def denoise(
     ] = None,
     n: Annotated[int, typer.Option("-n", help="Texts to write.")] = 1,
     block_length: Annotated[
-        int | None, typer.Option(help="Write block after block of so many masks.")
+        int | None, typer.Option(help="Masks of a block; blocks are written from left to right.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     replay: Annotated[
@@ -47,6 +47,7 @@ def denoise(
 ) -> None:
     """Fill the masks of a text by a sampler of diffusion language models, or compare the samplers.
 
+    A masked LM of transformers writes words alone, no special tokens such as padding.
     Without TEXT: every sampler with its promise, and its exact distance to a small truth.
     docs/diffusion.md explains them.
 

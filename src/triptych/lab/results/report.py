@@ -89,6 +89,7 @@ def render_report(
             kinds=list(ledger.KINDS.items()),
             studies=studies,
             crossings=[report_studies.crossed_view(n, run) for n, run in enumerate(crossings)],
+            chapters=report_studies.chapters(runs, studies),
             glossary=tomllib.loads(_text("glossary.toml")),
             started=any(unit.status != "pending" for run in mine for unit in run.units),
             generated=generated,

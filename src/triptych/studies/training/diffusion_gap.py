@@ -11,6 +11,7 @@ positions as the objective hides: li 4.1 bounds the efficiency of training by it
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import scipy.linalg
 import torch
 
 from triptych.core.divergences import kl_divergence
@@ -27,6 +28,8 @@ from triptych.structures.ising import Ising
 from triptych.studies.api.figures import Figure, Kind, Panel, Series
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.theory.masking.blocks.dynamics import BlockDynamics, slowest
+from triptych.theory.masking.families import IsingFamily
+from triptych.theory.masking.information import fisher, score_covariance
 from triptych.training.bounds import exact_masked_gap, exact_noised_gap
 from triptych.training.loop import fit
 from triptych.training.noise import any_rate, uniform_noise
@@ -74,6 +77,8 @@ class Denoised:
     entropy    of the truth; bound - entropy is the divergence of paths
     written    KL of the truth from what random order writes, one position a round; None for noise
     mixing     spectral gap of the sampler that redraws k positions of the truth, None without a k
+    variance   of masked training with blocks of k over that of maximum likelihood, in the worst
+               direction of the Ising model's own parameters; li 4.1 bounds it by 1/mixing
     """
 
     structure: str
@@ -83,6 +88,7 @@ class Denoised:
     entropy: float
     written: float | None
     mixing: float | None
+    variance: float | None
 
 
 def units(settings: DiffusionGap) -> Sequence[TrainDenoiser]:
@@ -99,7 +105,12 @@ def truth(structure: str, length: int) -> Table:
     """An HMM of three tokens, or an Ising model."""
     if structure == "hmm":
         return Table.of(HMM.random(3, 3, length, seed=1))
-    return Table.of(Ising.random(length, scale=0.7, seed=1))
+    return Table.of(spins(length))
+
+
+def spins(length: int) -> Ising:
+    """The Ising model, whose couplings are the parameters of masked training."""
+    return Ising.random(length, scale=0.7, seed=1)
 
 
 def objective_of(name: str, words: int) -> Objective:
@@ -143,7 +154,7 @@ def run(unit: TrainDenoiser, bench: Bench) -> Iterable[Denoised]:
     objective = objective_of(unit.objective, p.vocab_size)
     fit(lm, p.sample, objective, recipe, bench.rng("training"))
     block = 2 if unit.objective == "blocks of 2" else None
-    written = mixing = None
+    written = mixing = variance = None
     if isinstance(lm, NoisedLM):
         found = exact_noised_gap(lm, p, points=48)
     else:
@@ -151,10 +162,31 @@ def run(unit: TrainDenoiser, bench: Bench) -> Iterable[Denoised]:
         written = written_by(lm, p, block)
     if unit.objective.startswith("k = "):
         k = int(unit.objective.removeprefix("k = "))
-        mixing = slowest(BlockDynamics(p, MaskLaw.of_size(p.length, k)))[0]
+        masks = MaskLaw.of_size(p.length, k)
+        mixing = slowest(BlockDynamics(p, masks))[0]
+        variance = worst_variance(p.length, masks) if unit.structure == "ising" else None
     yield Denoised(
-        unit.structure, unit.objective, unit.seed, found.bound, found.entropy, written, mixing
+        unit.structure,
+        unit.objective,
+        unit.seed,
+        found.bound,
+        found.entropy,
+        written,
+        mixing,
+        variance,
     )
+
+
+def worst_variance(length: int, masks: MaskLaw) -> float:
+    """The largest ratio of asymptotic variances, masked training over maximum likelihood.
+
+    Worked value: blocks of all positions are maximum likelihood: 1.
+    """
+    family = IsingFamily(spins(length))
+    covariance = torch.linalg.inv(score_covariance(family, masks))
+    smallest = torch.linalg.inv(fisher(family))
+    ratios = scipy.linalg.eigh(covariance.numpy(), smallest.numpy(), eigvals_only=True)
+    return float(ratios.max())
 
 
 def written_by(lm: MaskedLM, p: Table, block: int | None) -> float:

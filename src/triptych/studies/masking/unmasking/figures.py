@@ -14,11 +14,12 @@ NAMES = {
     "translation": "Translations",
 }
 DRAWN: dict[str, SeriesKind] = {
-    "random order": "truth",
+    "random order": "ours",
+    "confident position": "ours",
     "ancestral": "control",
-    "confidence": "ours",
-    "confident position": "published",
+    "confidence": "control",
 }
+LABELS = {"confidence": "confident token"}
 FLOOR = 1e-6
 
 
@@ -39,14 +40,15 @@ def passes_figure(rows: Rows[Row]) -> Figure:
                 low.append(found.low if found.n > 1 else found.value)
                 high.append(found.high if found.n > 1 else found.value)
             if x:
-                series.append(Series(way, kind, x, y, low, high))
+                series.append(Series(LABELS.get(way, way), kind, x, y, low, high))
         if series:
             panels.append(Panel(series, "passes", "TV to the truth", NAMES[structure]))
     return Figure(
         "unmasking_passes",
-        "Distance of four samplers to the truth by passes; confident tokens move away from it",
+        "Distance of four samplers to the truth by passes",
         panels,
-        "The model is the truth. Means over random laws with 95 % intervals for HMM and Ising.",
+        "The model is the truth. Means over random laws with 95 % intervals for HMM and Ising. One "
+        "position a pass, random order and the confident position are exact.",
     )
 
 
@@ -58,7 +60,7 @@ def limits_figure(rows: Rows[Row]) -> Figure:
         rounds = sorted({row.rounds for row in own})
         if not rounds:
             continue
-        kinds: dict[str, SeriesKind] = {"sets": "ours", "sizes": "published", "even": "control"}
+        kinds: dict[str, SeriesKind] = {"sets": "truth", "sizes": "ours", "even": "control"}
         labels = {
             "sets": "best fixed sets",
             "sizes": "uniform sets, best sizes",
