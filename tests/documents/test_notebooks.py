@@ -1,32 +1,13 @@
 """The notebooks run from the first cell to the last, and their objects show themselves."""
 
-import ast
-import json
 from pathlib import Path
 
 import pytest
+from tests.support.notebooks import cells, run_cell, stored
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-
-
-def cells(path, kind):
-    return [
-        "".join(cell["source"])
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
-        if cell["cell_type"] == kind
-    ]
-
-
-def run_cell(source, namespace):
-    """Run a cell; the value of its last line, which a notebook would show."""
-    tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), namespace)  # our own text, not a model's
-    if last is not None:
-        return eval(compile(ast.Expression(last.value), "cell", "eval"), namespace)
-    return None
 
 
 def test_there_are_three():
@@ -52,8 +33,7 @@ def test_a_notebook_is_short_and_explains_itself(path):
     assert 5 <= len(code) <= 10
     assert len(text) >= 5
     assert text[0].startswith("# ")
-    stored = json.loads(path.read_text("utf-8"))["cells"]
-    assert not any(cell.get("outputs") for cell in stored), "outputs are made by `make docs`"
+    assert not any(cell.get("outputs") for cell in stored(path)), "outputs are made by `make docs`"
 
 
 @pytest.mark.slow
