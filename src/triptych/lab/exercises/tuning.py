@@ -9,7 +9,7 @@ from triptych.lab.exercises.checking import Exercise, matrix, near, numbers_near
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.theory.tuning import essential, heads, prompts
 
-HMM_3 = HMM.random(states=3, vocab=4, length=1, seed=0)
+HMM_3 = HMM.random(states=3, vocab_size=4, length=1, seed=0)
 TASK_3 = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
 LONGEST = 5
 

@@ -16,7 +16,7 @@ from markupsafe import Markup
 from triptych.core.display import counted
 from triptych.core.errors import UserError
 from triptych.lab.results import plots, report_claims
-from triptych.lab.results.chosen import Chosen, choose, load_chosen
+from triptych.lab.results.chosen import ChosenClaim, choose, load_chosen
 from triptych.lab.results.drawing import Size
 from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun
@@ -105,9 +105,9 @@ def _is_file(run: StudyRun, name: str) -> bool:
     return run.own and name.endswith(".py") and Path(run.file).name == Path(name).name
 
 
-def _own(judged: Sequence[Judged], runs: Sequence[StudyRun]) -> list[Chosen]:
+def _own(judged: Sequence[Judged], runs: Sequence[StudyRun]) -> list[ChosenClaim]:
     own = {name for run in runs if run.own for name in run.findings}
-    return [Chosen(line.id) for line in judged if line.id in own]
+    return [ChosenClaim(line.id) for line in judged if line.id in own]
 
 
 def _slide(view: dict[str, Any]) -> dict[str, Any]:
