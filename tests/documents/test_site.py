@@ -64,7 +64,8 @@ def test_every_page_is_in_the_table_of_contents(generated, tmp_path):
 
 
 def test_every_package_has_an_api_page(generated):
-    wanted = [f"generated/api-{name.replace('.', '-')}" for name in generated.PACKAGES]
+    pages = ["names", *(name.replace(".", "-") for name in generated.PACKAGES)]
+    wanted = [f"generated/api-{name}" for name in pages]
     assert [entry for entry in entries() if entry.startswith("generated/api-")] == wanted
 
 
