@@ -1,10 +1,9 @@
 """The notebooks run from the first cell to the last, and their objects show themselves."""
 
-import ast
-import json
 from pathlib import Path
 
 import pytest
+from tests.support.notebooks import cells, run_cell, stored
 
 FOLDER = Path(__file__).parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
@@ -53,8 +52,7 @@ def test_a_notebook_is_short_and_explains_itself(path):
     assert 5 <= len(code) <= 10
     assert len(text) >= 5
     assert text[0].startswith("# ")
-    stored = json.loads(path.read_text("utf-8"))["cells"]
-    assert not any(cell.get("outputs") for cell in stored), "outputs are made by `make docs`"
+    assert not any(cell.get("outputs") for cell in stored(path)), "outputs are made by `make docs`"
 
 
 @pytest.mark.slow

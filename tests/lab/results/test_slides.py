@@ -11,7 +11,7 @@ from triptych.core.estimates import Status
 from triptych.core.validation import UserError
 from triptych.lab.results import gathering
 from triptych.lab.results.ledger import load_ledger
-from triptych.lab.results.ranking import Finding, NotDrawn, StudyRun, judge_ledger
+from triptych.lab.results.ranking import ClaimFinding, NotDrawn, StudyRun, judge_ledger
 from triptych.lab.results.slides import SIZES, _fitting, _on_a_wall, claims_of, render_slides
 from triptych.studies.api.figures import Figure, Heatmap, Panel, Series
 from triptych.studies.api.verdicts import Check
@@ -32,7 +32,7 @@ def check(sentence, outcome=Status.HOLDS, edge=""):
 
 
 def found(*checks, study="toy", status="holds", **more):
-    finding = Finding(study, "laptop", False, status, checks=checks, **more)
+    finding = ClaimFinding(study, "laptop", False, status, checks=checks, **more)
     return StudyRun(
         study,
         "?",

@@ -377,8 +377,8 @@ def override(settings: SettingsT, assignments: Mapping[str, str]) -> SettingsT:
 def _parsed(text: str, wanted: Any) -> Any:
     """`text` as JSON, or as it stands for a string; a tuple may be values with commas between.
 
-    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"]; nothing
-    is [].
+    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"];
+    nothing is [].
     """
     try:
         value = json.loads(text)
