@@ -10,24 +10,6 @@ NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 each_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def cells(path, kind):
-    return [
-        "".join(cell["source"])
-        for cell in json.loads(path.read_text("utf-8"))["cells"]
-        if cell["cell_type"] == kind
-    ]
-
-
-def run_cell(source, namespace):
-    """Run a cell; the value of its last line, which a notebook would show."""
-    tree = ast.parse(source)
-    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
-    exec(compile(tree, "cell", "exec"), namespace)  # our own text, not a model's
-    if last is not None:
-        return eval(compile(ast.Expression(last.value), "cell", "eval"), namespace)
-    return None
-
-
 def test_there_are_these():
     assert {path.stem for path in NOTEBOOKS} == {
         "guide_a_model",

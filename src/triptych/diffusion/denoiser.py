@@ -112,35 +112,35 @@ class MaskedDenoiser:
     Worked value: p uniform on {00, 11}; the canvas 0? is answered with 0 for sure, ?? with ½, ½.
     """
 
-    oracle: Masked
+    lm: Masked
 
     def __post_init__(self) -> None:
-        if not isinstance(self.oracle, Masked):
+        if not isinstance(self.lm, Masked):
             raise UserError(
-                f"oracle is {shown(self.oracle)}; it must have masked_log_probs and vocab_size",
-                parameter="oracle",
+                f"lm is {shown(self.lm)}; it must have masked_log_probs and vocab_size",
+                parameter="lm",
             )
 
     def __repr__(self) -> str:
-        return f"MaskedDenoiser({type(self.oracle).__name__})"
+        return f"MaskedDenoiser({type(self.lm).__name__})"
 
     @property
     def vocab_size(self) -> int:
-        return self.oracle.vocab_size
+        return self.lm.vocab_size
 
     def clean_log_probs(
         self, canvas: Canvas, asked: Bool[Tensor, "rows length"]
     ) -> Float[Tensor, "asked vocab"]:
-        """What the oracle says of masks; it refuses noise."""
-        name = type(self.oracle).__name__
+        """What the model says of masks; it refuses noise."""
+        name = type(self.lm).__name__
         if bool(canvas.noisy.any()):
             raise UserError(
                 f"{name} answers about masks, and this sampler writes on uniform noise; give it a "
                 "Table (Table.of(structure) makes one), a refiner or a model of uniform noise"
             )
-        if isinstance(self.oracle, AskedMasked):
-            return self.oracle.asked_log_probs(canvas.tokens, canvas.hidden, asked)
-        answer = self.oracle.masked_log_probs(canvas.tokens, canvas.hidden)
+        if isinstance(self.lm, AskedMasked):
+            return self.lm.asked_log_probs(canvas.tokens, canvas.hidden, asked)
+        answer = self.lm.masked_log_probs(canvas.tokens, canvas.hidden)
         shape = (*canvas.tokens.shape, self.vocab_size)
         check_answer(answer, shape, canvas.tokens.device, name)
         return answer[asked]
@@ -260,21 +260,21 @@ class ExactDenoiser:
         return total
 
 
-def as_denoiser(model: object) -> Denoiser:
+def as_denoiser(lm: object) -> Denoiser:
     """The model as a denoiser: a `Denoiser` itself, a `Table`, or any `Masked` oracle.
 
     A refiner does not say how large its vocabulary is: RefinerDenoiser(refiner, vocab_size) does.
     """
-    if isinstance(model, Denoiser):
-        return model
-    if isinstance(model, Table):
-        return ExactDenoiser(model)
-    if isinstance(model, Masked):
-        return MaskedDenoiser(model)
+    if isinstance(lm, Denoiser):
+        return lm
+    if isinstance(lm, Table):
+        return ExactDenoiser(lm)
+    if isinstance(lm, Masked):
+        return MaskedDenoiser(lm)
     hint = ""
-    if isinstance(model, Refiner):
+    if isinstance(lm, Refiner):
         hint = "; make RefinerDenoiser(refiner, vocab_size), which says what a refiner does not"
     raise UserError(
-        f"model is {shown(model)}; it must answer clean_log_probs or masked_log_probs{hint}",
-        parameter="model",
+        f"lm is {shown(lm)}; it must answer clean_log_probs or masked_log_probs{hint}",
+        parameter="lm",
     )

@@ -41,7 +41,7 @@ class State(NamedTuple):
 
 def sampler_law(
     sampler: Sampler,
-    model: object,
+    lm: object,
     tokens: Tokens,
     hidden: Hidden | None = None,
     *,
@@ -55,7 +55,7 @@ def sampler_law(
     one position a round: p.
     """
     max_states = as_size("max_states", max_states)
-    remembered = _Remembered(as_denoiser(model))
+    remembered = _Remembered(as_denoiser(lm))
     run, blocks = sampler.start(
         remembered, tokens, hidden, TorchRng(0), block_length=block_length, transform=transform
     )

@@ -113,7 +113,7 @@ class Sampler(Settable):
 
     def sample(
         self,
-        model: object,
+        lm: object,
         tokens: Tokens,
         hidden: Hidden | None = None,
         *,
@@ -125,7 +125,7 @@ class Sampler(Settable):
     ) -> Denoised:
         """Write the hidden positions of every row.
 
-        model          a denoiser, or what `as_denoiser` makes one of
+        lm             a denoiser, or what `as_denoiser` makes one of
         tokens, hidden the rows and what is to be written; all of it, if hidden is None
         rng            a seed, or where the draws come from
         block_length   write block after block of this many hidden positions, from the left
@@ -135,7 +135,7 @@ class Sampler(Settable):
         record         keep a trace of all steps
         """
         run, blocks = self.start(
-            model,
+            lm,
             tokens,
             hidden,
             rng,
@@ -171,7 +171,7 @@ class Sampler(Settable):
 
     def start(
         self,
-        model: object,
+        lm: object,
         tokens: Tokens,
         hidden: Hidden | None,
         rng: RngLike,
@@ -181,7 +181,7 @@ class Sampler(Settable):
         budget: QuestionBudget | None = None,
     ) -> tuple[Denoising, list[Bool[Tensor, "batch length"]]]:
         """The canvases before the first block, and the positions of each block."""
-        denoiser = as_denoiser(model)
+        denoiser = as_denoiser(lm)
         if hidden is None:
             rows = torch.as_tensor(tokens)
             hidden = torch.ones(rows.shape, dtype=torch.bool, device=rows.device)

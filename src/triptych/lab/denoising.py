@@ -65,7 +65,7 @@ def filled(
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=trust_remote_code)
-    lm: Any = denoiser.oracle if isinstance(denoiser, MaskedDenoiser) else denoiser
+    lm: Any = denoiser.lm if isinstance(denoiser, MaskedDenoiser) else denoiser
     mask = tokenizer.mask_token_id if tokenizer.mask_token_id is not None else lm.mask_id
     special = not isinstance(lm, PretrainedMaskedLM)  # that one puts its own around
     ids = tokenizer(text, add_special_tokens=special)["input_ids"]
