@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAWS := .venv-laws
+CLIENTS := .venv-clients
 SOURCES := pyproject.toml constraints.txt constraints-oldest.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars lint types bench laws docs dist api clean
+.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars test-gateway lint types bench laws docs dist api clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -38,6 +39,9 @@ test-grammars: $(VENV)/installed-test  ## the tests of grammar engines, with xgr
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt xgrammar apache-tvm-ffi
 	$(BIN)/python -m pytest tests/verifiers/grammars tests/lab/cli/test_audit_grammar.py
 
+test-gateway: $(VENV)/installed-test $(CLIENTS)/installed  ## the gateway with lm-eval, Inspect, openai and curl
+	TRIPTYCH_CLIENTS=$(CURDIR)/$(CLIENTS)/bin/python $(BIN)/python -m pytest tests/apps/gateway tests/lab/replay/test_saved.py
+
 lint: $(VENV)/installed-test  ## ruff, format, plain English
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -67,7 +71,7 @@ api: $(VENV)/installed-release  ## what changed in the public API since the last
 	else $(BIN)/griffe check triptych --search src --against $$tag; fi
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(LAWS) dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LAWS) $(CLIENTS) dist .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -85,4 +89,11 @@ $(LAWS)/installed: $(SOURCES) samplers/requirements.txt
 	$(PYTHON) -m venv $(LAWS)
 	$(LAWS)/bin/python tools/install.py bench
 	$(LAWS)/bin/python -m pip install --quiet --no-deps --requirement samplers/requirements.txt
+	@touch $@
+
+# Clients with dependencies of their own; the first line makes sure of a CPU build of torch.
+$(CLIENTS)/installed: $(SOURCES) tests/apps/gateway/clients.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python tools/install.py
+	$(CLIENTS)/bin/python -m pip install --quiet --requirement tests/apps/gateway/clients.txt
 	@touch $@

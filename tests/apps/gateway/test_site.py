@@ -194,6 +194,15 @@ def test_loglikelihood_requests_of_lm_eval(ask, lm):
     assert told["token_logprobs"][-1] == max(told["top_logprobs"][-1].values())
 
 
+def test_a_client_that_gives_bos_gets_it_back(ask, lm):
+    """It counts its own tokens: the place of each log-probability must not move."""
+    body = {"model": "tiny:none", "max_tokens": 1, "logprobs": 1, "echo": True, "seed": 1}
+    with_bos = ask(prompt=[1, 4, 5], **body)["choices"][0]["logprobs"]
+    without = ask(prompt=[4, 5], **body)["choices"][0]["logprobs"]
+    assert with_bos["token_logprobs"] == [None, *without["token_logprobs"]]
+    assert with_bos["tokens"] == ["<bos>", *without["tokens"]]
+
+
 def test_echo_alone_writes_nothing(ask):
     answer = ask(model="tiny:none", prompt="ab", max_tokens=0, echo=True, logprobs=0)
     assert answer["choices"][0]["text"] == "ab"

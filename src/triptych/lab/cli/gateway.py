@@ -246,12 +246,13 @@ def _server(
 
 def _check_algorithms(lm: Any, rules: "Rules") -> None:
     """Refuse an algorithm that asks for more than a model upstream gives."""
-    from triptych.core.protocols import Draws
+    from triptych.models.served.served_lm import ServedLM
 
-    draws = lm.decoder([[0]])
-    if isinstance(draws, Draws):
-        for rule in rules.by_name.values():
-            rules.algorithm_of(rule.kind, greedy=False).check_gives(draws)
+    if not isinstance(lm, ServedLM):
+        return
+    draws = lm.decoder([lm.encode(["a"])[0] or [1]])
+    for rule in rules.by_name.values():
+        rules.algorithm_of(rule.kind, greedy=False).check_gives(draws)
 
 
 def _rule(given: str, lm: Any, engine: str | None, timeout: float) -> "Rule":
