@@ -100,8 +100,17 @@ def test_a_conversation_without_max_tokens_may_fill_the_context(started):
     assert error_of(answer.json())["code"] == "context_length_exceeded"
 
 
-def test_stop_strings_and_finish_reasons(ask):
+def test_stop_strings_and_finish_reasons(ask, lm):
     answers = ask(model="tiny:none", prompt="a", n=40, seed=2, stop=["b", "0"], max_tokens=12)
+    wanted = guide(
+        lm,
+        ["a"] * 40,
+        max_new_tokens=12,
+        stop=["b", "0"],
+        rng=Streams(0, stream_numbers(2, 1, 40)),
+    )
+    assert [choice["text"] for choice in answers["choices"]] == wanted.texts
+    assert [about["costs"] for about in answers["triptych"]["choices"]] == wanted.costs
     for choice, about in zip(answers["choices"], answers["triptych"]["choices"], strict=True):
         assert not {"b", "0"} & set(choice["text"])
         assert about["accepted"] is None
