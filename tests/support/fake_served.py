@@ -20,6 +20,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 LLAMA, VLLM, OPENAI = "llama.cpp", "vllm", "openai"
 
 
+class _Http(ThreadingHTTPServer):
+    daemon_threads, request_queue_size = True, 256  # all of a client's connections at once
+
+    def handle_error(self, request, client_address):
+        pass  # a client that is gone
+
+
 class FakeServer:
     """A server on loopback.
 
@@ -52,8 +59,7 @@ class FakeServer:
         self._open = set()
 
     def __enter__(self):
-        self._http = ThreadingHTTPServer(("127.0.0.1", self._port), _handler(self))
-        self._http.daemon_threads = True
+        self._http = _Http(("127.0.0.1", self._port), _handler(self))
         self._port = self._http.server_address[1]
         self._thread = threading.Thread(
             target=self._http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True

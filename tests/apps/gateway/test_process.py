@@ -13,9 +13,10 @@ import time
 
 import openai
 import pytest
+from tests.support.fake_served import FakeServer
 from tests.support.started_gateway import started, write_rule
 from tests.support.tiny_model_folder import save_tiny_model
-from tests.support.tiny_text_model import LETTERS
+from tests.support.tiny_text_model import LETTERS, tiny_tokenizer
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 
@@ -232,6 +233,35 @@ def test_after_kill_9_a_patient_client_has_every_prompt_once(folder):
     assert killed_at < 8
     assert {seed: len(texts) for seed, texts in answers.items()} == dict.fromkeys(range(8), 1)
     assert set(os.listdir(folder)) == before
+
+
+# ---------------------------------------------------------------- a model upstream
+
+
+def test_a_gateway_in_front_of_a_server(folder, errors):
+    """The server's key comes from the environment, and is in no line."""
+
+    def law(prefix):
+        weights = [1.0 + 5.0 * ((3 * token + prefix[-1]) % 7 == 0) for token in range(20)]
+        weights[0] = weights[1] = 0.0  # padding and BOS
+        return [weight / sum(weights) for weight in weights]
+
+    plain = save_tiny_model(folder / "plain")
+    more = {"vocab_size": 20, "tokenizer": tiny_tokenizer(), "ends": (2, 3), "key": "sk-upstream"}
+    with FakeServer(law, **more) as server:
+        words = ("--upstream", server.url, "--model", plain, "--verifier", "brackets")
+        words = (*words, "--algorithm", "backtracking", "--port", "0")
+        known = {"TRIPTYCH_API_KEY": "sk-upstream"}
+        with (
+            started(*words, environment=known, errors=errors) as gateway,
+            openai.OpenAI(base_url=gateway.base, api_key="none", max_retries=0) as client,
+        ):
+            answer = client.completions.create(model="tiny", prompt="(a", n=3, max_tokens=8, seed=1)
+            assert len(answer.choices) == 3
+            assert answer.model_extra["triptych"]["algorithm"] == "backtracking"
+            printed = "\n".join(gateway.lines)
+    assert set(server.keys) == {"Bearer sk-upstream"}
+    assert "sk-upstream" not in printed + (folder / "errors.txt").read_text()
 
 
 # ---------------------------------------------------------------- how it is started

@@ -100,8 +100,17 @@ def test_a_conversation_without_max_tokens_may_fill_the_context(started):
     assert error_of(answer.json())["code"] == "context_length_exceeded"
 
 
-def test_stop_strings_and_finish_reasons(ask):
+def test_stop_strings_and_finish_reasons(ask, lm):
     answers = ask(model="tiny:none", prompt="a", n=40, seed=2, stop=["b", "0"], max_tokens=12)
+    wanted = guide(
+        lm,
+        ["a"] * 40,
+        max_new_tokens=12,
+        stop=["b", "0"],
+        rng=Streams(0, stream_numbers(2, 1, 40)),
+    )
+    assert [choice["text"] for choice in answers["choices"]] == wanted.texts
+    assert [about["costs"] for about in answers["triptych"]["choices"]] == wanted.costs
     for choice, about in zip(answers["choices"], answers["triptych"]["choices"], strict=True):
         assert not {"b", "0"} & set(choice["text"])
         assert about["accepted"] is None
@@ -192,6 +201,15 @@ def test_loglikelihood_requests_of_lm_eval(ask, lm):
         assert max(top.values()) >= log_prob
     # at temperature 0 the new token is the likeliest
     assert told["token_logprobs"][-1] == max(told["top_logprobs"][-1].values())
+
+
+def test_a_client_that_gives_bos_gets_it_back(ask, lm):
+    """It counts its own tokens: the place of each log-probability must not move."""
+    body = {"model": "tiny:none", "max_tokens": 1, "logprobs": 1, "echo": True, "seed": 1}
+    with_bos = ask(prompt=[1, 4, 5], **body)["choices"][0]["logprobs"]
+    without = ask(prompt=[4, 5], **body)["choices"][0]["logprobs"]
+    assert with_bos["token_logprobs"] == [None, *without["token_logprobs"]]
+    assert with_bos["tokens"] == ["<bos>", *without["tokens"]]
 
 
 def test_echo_alone_writes_nothing(ask):

@@ -12,6 +12,7 @@ import pytest
 import torch
 import transformers
 from tests.support.refusals import refused
+from tests.support.tiny_text_model import tiny_lm
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -843,3 +844,43 @@ def test_a_model_that_was_not_fetched_gets_the_sentence_of_the_command(
         loader.from_pretrained(name)
     with pytest.raises(UserError, match="triptych fetch NAME"):
         loader.from_pretrained(cached(name))
+
+
+# ---------------------------------------------------------------- all tokens of a text
+
+
+@pytest.mark.parametrize("bos", [True, False])
+def test_token_scores_are_the_next_token_laws(bos):
+    """Next to a pass for every prefix; without BOS nothing stands before the first token."""
+    lm = tiny_lm()
+    lm = PretrainedCausalLM(lm.model, lm.tokenizer, bos=bos)
+    rows = [[4, 9, 5, 6], [7], []]
+    found = lm.token_scores(rows, top=3)
+    assert [[score.token for score in scores] for scores in found] == rows
+    for row, scores in zip(rows, found, strict=True):
+        for place, score in enumerate(scores):
+            if not bos and place == 0:
+                assert score == (row[0], None, ())
+                continue
+            law = lm.next_token_log_probs([row[:place]])[0]
+            assert score.log_prob == pytest.approx(float(law[row[place]]), abs=1e-5)
+            likeliest = law.topk(3)
+            assert [token for token, _ in score.top] == likeliest.indices.tolist()
+            told = [log_prob for _, log_prob in score.top]
+            assert told == pytest.approx(likeliest.values.tolist(), abs=1e-5)
+
+
+def test_token_scores_of_a_long_row_come_in_parts(monkeypatch):
+    from triptych.models.pretrained import causal
+
+    lm, row = tiny_lm(), [4 + k % 9 for k in range(20)]
+    whole = lm.token_scores([row], top=1)
+    monkeypatch.setattr(causal, "_SCORED", 3)
+    assert lm.token_scores([row], top=1) == whole
+
+
+def test_token_scores_refuse_what_does_not_fit():
+    lm = tiny_lm()
+    for rows, top in (([[99]], 0), ([[4] * 40], 0), ([[4]], -1), ([[4]], 99)):
+        with pytest.raises(UserError):
+            lm.token_scores(rows, top=top)

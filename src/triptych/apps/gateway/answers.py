@@ -27,6 +27,7 @@ class Answer(NamedTuple):
 
     prompts   one for each text, n times the same after one another
     shown     the prompts as texts, for `echo`
+    begun     BOS, for a prompt whose token ids began with it; else None
     written   the text of one token
     """
 
@@ -36,6 +37,7 @@ class Answer(NamedTuple):
     chosen: Chosen
     prompts: Sequence[Encoded]
     shown: Sequence[str]
+    begun: Sequence[int | None]
     seed: int
     written: Callable[[int], str]
 
@@ -192,7 +194,10 @@ class Answer(NamedTuple):
     def _told_scores(self, index: int, row: Made) -> list[TokenScore] | None:
         if row.scores is None:
             return None
-        return row.scores if self.asked.echo else row.scores[len(self.prompts[index].tokens) :]
+        if not self.asked.echo:
+            return row.scores[len(self.prompts[index].tokens) :]
+        bos = self.begun[index]  # a client counts the tokens that it gave
+        return row.scores if bos is None else [TokenScore(bos, None, ()), *row.scores]
 
 
 def now() -> int:

@@ -247,7 +247,8 @@ class Gateway:
         ticket = Ticket(task, rows, stream_numbers(seed, len(texts), asked.n), top=asked.logprobs)
         shown = [self._shown(text) if asked.echo else "" for text in rows]
         name = f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}"
-        answer = Answer(name, now(), asked, chosen, rows, shown, seed, self._written)
+        begun = [self._begun_with(prompt) for prompt in asked.prompts for _ in range(asked.n)]
+        answer = Answer(name, now(), asked, chosen, rows, shown, begun, seed, self._written)
         return Prepared(answer, ticket)
 
     def _encoded(self, place: int, prompt: Prompt) -> Encoded:
@@ -264,7 +265,7 @@ class Gateway:
                     given: Any = prompt
                     if any(not 0 <= token < size for token in given):
                         raise wrong("prompt", f"the tokens of this model are 0..{size - 1}")
-                    row = [*given[1:]] if [*given[:1]] == [lm.bos_token] else [*given]
+                    row = [*given] if self._begun_with(prompt) is None else [*given[1:]]
                     prompt = lm.text_of(row)
         except Refused:
             raise
@@ -276,6 +277,13 @@ class Gateway:
         if not row and lm.bos_token is None:
             raise wrong("prompt", "a prompt is empty, and this model has no token to begin with")
         return Encoded(row, [*prompt] if isinstance(prompt, tuple) else prompt)
+
+    def _begun_with(self, prompt: Prompt) -> int | None:
+        """BOS, if these token ids begin with it."""
+        bos = self.lm.bos_token
+        return (
+            bos if bos is not None and isinstance(prompt, tuple) and prompt[:1] == (bos,) else None
+        )
 
     def _limit(self, asked: Asked, rows: list[Encoded]) -> int:
         """New tokens of a text at most."""

@@ -20,7 +20,7 @@ fresh, by induction on what happens:
 
 So whoever keeps the longest accepted beginning of m tokens that were drawn at once has the law of
 drawing one by one, and `Algorithm.sample` has the same law with any number of tokens a request. The
-tests enumerate it. A row that was refused f times at one place asks for 2^f independent tokens
+tests enumerate it. A row that was refused f times at one place asks for 2^(f-1) independent tokens
 there, at most `Draws.ahead`, and takes the first that is accepted: they wait at s, each fresh.
 """
 

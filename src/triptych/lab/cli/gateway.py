@@ -15,32 +15,34 @@ from triptych.lab.plain_text import echo, plain
 if TYPE_CHECKING:
     from triptych.apps.gateway.rules import Rule, Rules
     from triptych.apps.gateway.server import GatewayServer
+    from triptych.lab.generating.servers import Server
 
 DEFAULT_PORT = 8422
 TOKEN = "TRIPTYCH_GATEWAY_TOKEN"
-UPSTREAM_KEY = "TRIPTYCH_UPSTREAM_KEY"
 _NAMED = re.compile(r"([A-Za-z][\w.-]*)=(.+)", re.DOTALL)
 
 
 def gateway(
     model: Annotated[
-        str | None,
-        typer.Option(help="A folder, a .gguf file, a fetched name or a name on the hub."),
-    ] = None,
+        str, typer.Option(help="A folder, a .gguf file, a fetched name or a name on the hub.")
+    ],
     upstream: Annotated[
         str | None,
         typer.Option(
-            help="A server that has the model: vLLM, llama.cpp, SGLang or another with OpenAI's "
-            f"API. {UPSTREAM_KEY} may hold its key."
+            metavar="URL",
+            help="A server of vLLM, llama.cpp or SGLang that holds the model; --model then says "
+            "where its tokenizer is.",
         ),
     ] = None,
     upstream_model: Annotated[
-        str | None, typer.Option(help="Its name on that server, where there are several.")
+        str | None, typer.Option(help="The model's name there, where it has several.")
     ] = None,
-    tokenizer: Annotated[
-        str | None,
-        typer.Option(help="The tokenizer of the model upstream: a folder, a .gguf file or a name."),
+    dialect: Annotated[
+        str | None, typer.Option(help="vllm, llama.cpp or sglang. Default: the server is asked.")
     ] = None,
+    key_variable: Annotated[
+        str, typer.Option(help="The environment variable with the key of the server.")
+    ] = "TRIPTYCH_API_KEY",
     threads: Annotated[int, typer.Option(help="Batches that run at once on a model upstream.")] = 8,
     verifier: Annotated[
         list[str] | None,
@@ -115,18 +117,19 @@ def gateway(
 
     Example: triptych gateway --model smollm2-135m --verifier json
     Example: triptych gateway --model smollm2-135m --schema person.json --algorithm tokenwise
-    Example: triptych gateway --upstream http://127.0.0.1:8000 --tokenizer NAME --verifier json
+    Example: triptych gateway --upstream http://127.0.0.1:8000 --model NAME --verifier json
     """
     from triptych.core.validation import UserError
+    from triptych.lab.generating.servers import Server
 
-    if (model is None) == (upstream is None):
-        raise UserError("the gateway needs --model or --upstream, one of them", parameter="model")
     if upstream is not None:
-        lm, called = _upstream(upstream, upstream_model, tokenizer)
-    elif tokenizer is not None or upstream_model is not None:
-        raise UserError("--tokenizer and --upstream-model are for --upstream")
+        lm, called = _served(
+            model, Server(upstream, upstream_model or "", dialect or "", key_variable)
+        )
+    elif upstream_model is not None or dialect is not None:
+        raise UserError("--upstream-model and --dialect need --upstream, the URL of a server")
     else:
-        lm, called = _loaded(str(model), dtype, device, trust_remote_code)
+        lm, called = _loaded(model, dtype, device, trust_remote_code)
     server = _server(
         lm,
         name or called,
@@ -183,20 +186,12 @@ def _loaded(model: str, dtype: str, device: str, trust_remote_code: bool) -> tup
     return lm, path.stem if path.is_file() else path.name if path.is_dir() else where
 
 
-def _upstream(url: str, model: str | None, tokenizer: str | None) -> tuple[Any, str]:
+def _served(tokenizer: str, server: "Server") -> tuple[Any, str]:
     """A model behind a URL, and what its server calls it."""
-    from triptych.core.validation import UserError
+    from triptych.lab.generating.servers import connect
     from triptych.lab.generating.settings import find_model
-    from triptych.models.served.served_lm import ServedLM
 
-    if tokenizer is None:
-        raise UserError(
-            "--upstream needs --tokenizer, the one of the model there: texts go to the server as "
-            "tokens",
-            parameter="tokenizer",
-        )
-    key = os.environ.get(UPSTREAM_KEY) or None
-    lm = ServedLM(url, model=model, tokenizer=find_model(tokenizer), api_key=key)
+    lm = connect(server, find_model(tokenizer))
     name = Path(lm.facts.model)
     return lm, name.stem if name.suffix == ".gguf" else name.name
 
@@ -246,12 +241,13 @@ def _server(
 
 def _check_algorithms(lm: Any, rules: "Rules") -> None:
     """Refuse an algorithm that asks for more than a model upstream gives."""
-    from triptych.core.protocols import Draws
+    from triptych.models.served.served_lm import ServedLM
 
-    draws = lm.decoder([[0]])
-    if isinstance(draws, Draws):
-        for rule in rules.by_name.values():
-            rules.algorithm_of(rule.kind, greedy=False).check_gives(draws)
+    if not isinstance(lm, ServedLM):
+        return
+    draws = lm.decoder([lm.encode(["a"])[0] or [1]])
+    for rule in rules.by_name.values():
+        rules.algorithm_of(rule.kind, greedy=False).check_gives(draws)
 
 
 def _rule(given: str, lm: Any, engine: str | None, timeout: float) -> "Rule":

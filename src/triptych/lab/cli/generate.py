@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from triptych.lab.cli.options import Address, Device, TrustCode
 from triptych.lab.plain_text import echo, plain
 from triptych.lab.running.interrupts import explain_stop
+
+if TYPE_CHECKING:
+    from triptych.lab.generating.servers import Served, Server
 
 
 def generate(
@@ -69,6 +72,28 @@ def generate(
     batch: Annotated[int, typer.Option(help="Prompts that are completed together.")] = 16,
     dtype: Annotated[str, typer.Option(help="float32, bfloat16, float16 or float64.")] = "float32",
     device: Device = "cpu",
+    server: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="A server of vLLM, llama.cpp or SGLang that holds the model; --model then says "
+            "where its tokenizer is.",
+            show_default=False,
+        ),
+    ] = None,
+    server_model: Annotated[
+        str | None,
+        typer.Option(help="The model's name there, where it has several.", show_default=False),
+    ] = None,
+    dialect: Annotated[
+        str | None,
+        typer.Option(
+            help="vllm, llama.cpp or sglang. Default: the server is asked.", show_default=False
+        ),
+    ] = None,
+    key_variable: Annotated[
+        str, typer.Option(help="The environment variable with the key of the server.")
+    ] = "TRIPTYCH_API_KEY",
     budget_tokens: Annotated[
         int | None, typer.Option(help="Tokens that may be drawn for a prompt.")
     ] = None,
@@ -132,6 +157,7 @@ def generate(
     places, read = Places.of(out, trace), {} if prompts == "-" else {"--prompts": prompts}
     refuse_same_files(places, read)
     asked = read_prompts(prompts)
+    place = _server(server, server_model, dialect, key_variable)
     settings = make_settings(
         model=model,
         verifier=verifier,
@@ -147,6 +173,7 @@ def generate(
         trust_remote_code=trust_remote_code,
         stop=stop or [],
         grammar_engine=grammar_engine,
+        served=None if place is None else _which(place, model),
     )
     refuse_same_files(places, settings.read_files())
     for warning in grammar_warnings(settings.verifier):
@@ -156,7 +183,7 @@ def generate(
             asked,
             settings,
             out,
-            Spread(engine, workers, batch, device, ray_address, trace),
+            Spread(engine, workers, batch, device, ray_address, trace, place),
             fresh=fresh,
             retry_failed=retry_failed,
             limit=limit,
@@ -169,3 +196,29 @@ def generate(
     if not enough:
         typer.echo(f"Fewer than {require_accepted:.1%} are accepted.", err=True)
     raise typer.Exit(summary.exit_code if enough else 1)
+
+
+def _server(
+    url: str | None, model: str | None, dialect: str | None, key_variable: str
+) -> "Server | None":
+    """Where the model is served, if it is."""
+    from triptych.core.validation import UserError
+    from triptych.lab.generating.servers import Server
+
+    if url is not None:
+        return Server(url, model or "", dialect or "", key_variable)
+    if model is not None or dialect is not None:
+        raise UserError("--server-model and --dialect need --server, the URL of the server")
+    return None
+
+
+def _which(place: "Server", model: str) -> "Served":
+    """Which model the server holds; it is asked once before the prompts."""
+    from triptych.lab.generating.servers import connect, which
+    from triptych.lab.generating.settings import find_model
+
+    lm = connect(place, find_model(model))
+    try:
+        return which(lm)
+    finally:
+        lm.close()

@@ -126,8 +126,8 @@ def replay(
         typer.Argument(
             help="One of the algorithms below, or a Python file of your own; or refinement, which "
             "writes all positions at once, again and again; or ising, Gibbs sampling next to "
-            "parallel decoding on a grid of spins; or a .json file with an answer of the gateway "
-            "that has its trace."
+            "parallel decoding on a grid of spins. A .json file is an answer of the gateway that "
+            "has its trace."
         ),
     ] = "backtracking",
     task: Annotated[

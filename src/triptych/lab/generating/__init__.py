@@ -1,6 +1,7 @@
 """`triptych generate`: a file of prompts, a model and a rule in; a file of guided texts out.
 
 prompts        what is asked for, read and checked
+servers        a model behind a URL, and which one it is
 settings       what decides the texts, and its fingerprint
 rules          the verifier by its name on the command line
 rule_process   a rule of the user's own in a process that can be stopped

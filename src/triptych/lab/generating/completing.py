@@ -22,9 +22,11 @@ from triptych.lab.generating.progress import hide_bars
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rows import Row
 from triptych.lab.generating.rules import AskedRule, failure_reason, on_tokens
+from triptych.lab.generating.servers import Server, connect, which
 from triptych.lab.generating.settings import GenerateSettings
 from triptych.lab.running.items import Ended
 from triptych.models.pretrained.causal import PretrainedCausalLM
+from triptych.models.served.served_lm import ServedLM
 
 _NO_COSTS = {"generator_calls": 0, "generated": 0, "erased": 0, "verifier_calls": 0}
 
@@ -36,6 +38,7 @@ class Chunk(NamedTuple):
     prompts    ids and prompts, which are completed together
     trace      keep the trace of each
     threads    of torch; None leaves them as they are
+    server     where the model is served; None loads it here
     """
 
     key: str
@@ -44,6 +47,7 @@ class Chunk(NamedTuple):
     prompts: tuple[tuple[str | int, Any], ...]
     trace: bool
     threads: int | None
+    server: Server | None = None
 
 
 def complete_chunk(chunk: Chunk) -> Ended:
@@ -56,7 +60,8 @@ def complete_chunk(chunk: Chunk) -> Ended:
     try:
         if chunk.threads is not None:
             torch.set_num_threads(chunk.threads)
-        completer = _completer(chunk.settings, chunk.device)
+        server = None if chunk.server is None else Server(*chunk.server)
+        completer = _completer(chunk.settings, chunk.device, server)
         torch.set_num_threads(completer.threads)
         began = time.perf_counter()
         rows = completer.complete([Prompt(*each) for each in chunk.prompts], trace=chunk.trace)
@@ -67,16 +72,18 @@ def complete_chunk(chunk: Chunk) -> Ended:
     return Ended(chunk.key, rows, None, time.perf_counter() - began)
 
 
-_loaded: dict[tuple[str, str], "Completer"] = {}  # at most one: the model stays in the process
+_Loaded = tuple[str, str, Server | None]
+_loaded: dict[_Loaded, "Completer"] = {}  # at most one: the model stays in the process
 
 
-def _completer(settings: str, device: str) -> "Completer":
-    if (settings, device) not in _loaded:
+def _completer(settings: str, device: str, server: Server | None) -> "Completer":
+    place = (settings, device, server)
+    if place not in _loaded:
         release()
-        _loaded[settings, device] = Completer(
-            GenerateSettings.from_json(json.loads(settings)), device
+        _loaded[place] = Completer(
+            GenerateSettings.from_json(json.loads(settings)), device, server=server
         )
-    return _loaded[settings, device]
+    return _loaded[place]
 
 
 def release() -> None:
@@ -85,10 +92,15 @@ def release() -> None:
         _loaded.popitem()[1].close()
 
 
-def load_model(settings: GenerateSettings, device: str) -> PretrainedCausalLM:
-    """The model of the settings; what cannot be loaded is one sentence."""
+def load_model(
+    settings: GenerateSettings, device: str, server: Server | None = None
+) -> PretrainedCausalLM | ServedLM:
+    """The model of the settings, here or where it is served; what cannot be loaded is one
+    sentence."""
     hide_bars()
     try:
+        if server is not None:
+            return _served(settings, server)
         return PretrainedCausalLM.from_pretrained(
             settings.model,
             dtype=settings.dtype,
@@ -99,17 +111,29 @@ def load_model(settings: GenerateSettings, device: str) -> PretrainedCausalLM:
         raise UserError(str(error)) from error
 
 
+def _served(settings: Settings, server: Server) -> ServedLM:
+    lm = connect(server, settings.model)
+    if which(lm) != settings.served:
+        before = "no served model" if settings.served is None else settings.served.model
+        raise UserError(
+            f"the server {lm.server.url} has the model {lm.facts.model!r}, and the run is with "
+            f"{before!r}, or with another of that name",
+            parameter="server",
+        )
+    return lm
+
+
 _MUCH_SLOWER = 2.0
 
 
-def fitting_threads(model: PretrainedCausalLM) -> int:
+def fitting_threads(model: PretrainedCausalLM | ServedLM) -> int:
     """Threads of torch for this model: as many as now, or one where that is much faster.
 
     On a machine that is busy with other work, threads wait for the one that has no core. A pass of
     a small model then takes many times as long as with one thread.
     """
     threads = torch.get_num_threads()
-    if threads == 1 or model.device.type != "cpu":
+    if isinstance(model, ServedLM) or threads == 1 or model.device.type != "cpu":
         return threads
 
     def seconds(number: int) -> float:
@@ -136,7 +160,8 @@ class Completer:
         self,
         settings: GenerateSettings,
         device: str = "cpu",
-        model: PretrainedCausalLM | None = None,
+        model: PretrainedCausalLM | ServedLM | None = None,
+        server: Server | None = None,
     ) -> None:
         self.settings = settings
         source = settings.verifier
@@ -145,7 +170,7 @@ class Completer:
         try:
             if self.rule is not None:
                 self.rule.check()
-            self.model = model or load_model(settings, device)
+            self.model = model or load_model(settings, device, server)
             self.grammar = on_tokens(source, self.model) if source and masks else None
             self.threads = fitting_threads(self.model)
         except BaseException:
@@ -155,6 +180,8 @@ class Completer:
     def close(self) -> None:
         if self.rule is not None:
             self.rule.close()
+        if isinstance(lm := vars(self).get("model"), ServedLM):
+            lm.close()
 
     def complete(self, prompts: Sequence[Prompt], *, trace: bool = False) -> list[Row]:
         """A row for every prompt, in their order; with `trace`, each has its events as `trace`."""
@@ -276,6 +303,8 @@ class Completer:
             every = getattr(found, name)
             if every is not None:
                 row[name] = _plain(every[place])
+        if self.settings.served is not None:
+            row["served"] = self.settings.served._asdict()
         return row | {"settings": self.settings.fingerprint}
 
     def _failed(

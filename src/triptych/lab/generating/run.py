@@ -15,6 +15,7 @@ from triptych.lab.generating.completing import Chunk, failed_row
 from triptych.lab.generating.progress import PromptProgress
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rows import Row, RowFile
+from triptych.lab.generating.servers import Server
 from triptych.lab.generating.settings import GenerateSettings
 from triptych.lab.running.items import Ended, UnitEvent
 from triptych.lab.running.progress import duration
@@ -34,6 +35,7 @@ class Spread:
     device: str = "cpu"
     ray_address: str | None = None
     trace: bool = False
+    server: Server | None = None
 
 
 @dataclass
@@ -194,7 +196,8 @@ def _chunks(
         members = tuple((each.id, each.prompt) for each in batch if str(each.id) in missing)
         if members:
             key = str(start)
-            chunks.append(Chunk(key, text, spread.device, members, spread.trace, threads))
+            chunk = Chunk(key, text, spread.device, members, spread.trace, threads, spread.server)
+            chunks.append(chunk)
     return chunks
 
 

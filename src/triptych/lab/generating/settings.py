@@ -18,6 +18,7 @@ from triptych.inference.guided.algorithm import AnyAlgorithm
 from triptych.inference.guided.costs import Budget
 from triptych.inference.guided.transforms import Sampling
 from triptych.lab.generating.rules import RuleSource, find_rule
+from triptych.lab.generating.servers import Served
 from triptych.lab.replay.demonstrations import find_algorithm
 from triptych.models.pretrained.causal_loading import as_dtype
 
@@ -37,6 +38,7 @@ class GenerateSettings:
     trust_remote_code
                 the model's own Python files may run; it is in the JSON only where it is so, and
                 min_p, stop and the engine of a grammar only where there are some
+    served      the served model, where `model` has its tokenizer alone; in the JSON only then
     """
 
     model: str
@@ -59,6 +61,7 @@ class GenerateSettings:
     trust_remote_code: bool = False
     min_p: float = 0.0
     stop: tuple[str, ...] = ()
+    served: Served | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Plain data; a limit of infinity is None there."""
@@ -73,6 +76,10 @@ class GenerateSettings:
             del plain["min_p"]
         if not self.stop:
             del plain["stop"]
+        if self.served is None:
+            del plain["served"]
+        else:
+            plain["served"] = self.served._asdict()
         return plain
 
     @classmethod
@@ -80,7 +87,9 @@ class GenerateSettings:
         verifier = RuleSource(**plain["verifier"]) if plain["verifier"] else None
         timeout = math.inf if plain["timeout"] is None else plain["timeout"]
         stop = tuple(plain.get("stop", ()))
-        return cls(**{**plain, "verifier": verifier, "timeout": timeout, "stop": stop})
+        served = Served(**plain["served"]) if plain.get("served") else None
+        more = {"verifier": verifier, "timeout": timeout, "stop": stop, "served": served}
+        return cls(**{**plain, **more})
 
     @property
     def fingerprint(self) -> str:
@@ -95,6 +104,8 @@ class GenerateSettings:
     @property
     def model_name(self) -> str:
         """What a person calls the model: a folder, a file without its ending, or a hub name."""
+        if self.served is not None:
+            return Path(self.served.model).name
         path = Path(self.model)
         return path.stem if path.is_file() else path.name if path.is_dir() else self.model
 
@@ -130,6 +141,7 @@ def make_settings(
     trust_remote_code: bool = False,
     stop: Sequence[str] = (),
     grammar_engine: str | None = None,
+    served: Served | None = None,
 ) -> GenerateSettings:
     """Settings from what a user wrote; all that is wrong with it is said here.
 
@@ -144,6 +156,11 @@ def make_settings(
         raise UserError(
             f"{chosen.name} needs --verifier; without one, --algorithm ancestral samples from the "
             "model"
+        )
+    if served is not None and chosen.needs == "laws":
+        raise UserError(
+            f"{chosen.name} needs whole laws of the next token, which a server does not give; "
+            "--algorithm names another, as backtracking or adaptive"
         )
     if verifier is None and grammar_engine is not None:
         raise UserError("--grammar-engine needs --verifier, as json:schema.json")
@@ -170,6 +187,7 @@ def make_settings(
         budget_seconds=budget.seconds,
         timeout=as_number("--timeout", timeout, above=0, finite=False),
         trust_remote_code=trust_remote_code,
+        served=served,
     )
 
 

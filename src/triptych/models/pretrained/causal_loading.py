@@ -62,7 +62,10 @@ def load_tokenizer_alone(where: str | Path) -> Any:
     from transformers import AutoTokenizer
 
     options: dict[str, Any] = {"local_files_only": on_disk_alone(name, False)}
-    options |= {} if gguf_file is None else {"gguf_file": gguf_file}
+    if gguf_file is not None:
+        copy = find_copy(Path(name) / gguf_file, torch.float32)
+        name = name if copy is None else str(copy)
+        options |= {"gguf_file": gguf_file} if copy is None else {}
     try:
         return AutoTokenizer.from_pretrained(name, **options)
     except Exception as error:  # it raises many classes for one thing

@@ -75,6 +75,7 @@ class LlamaCpp:
         return body
 
     def read(self, answer: Any, wanted: Wanted) -> Said:
+        """The tokens of an answer, if they were drawn as they were asked for."""
         listed = part(answer, "completion_probabilities")
         if not isinstance(listed, list):
             raise Unreadable("completion_probabilities are no list")

@@ -34,7 +34,6 @@ from triptych.models.served.checking import (
     DRAWS,
     ROUND_TRIP,
     check_draws,
-    check_reads_back,
     check_tokens,
     same_model,
 )
@@ -133,7 +132,7 @@ class ServedLM(Tokenised):
         """Which model this is: a digest of what the server says of it, without where it is."""
         facts = self.facts
         said = [facts.dialect, facts.model, facts.vocab_size, dict(facts.details)]
-        said.append([*self._likely][:3])
+        said.append(max(self._likely, key=lambda token: self._likely[token]))
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
     def decoder(
@@ -193,14 +192,13 @@ class ServedLM(Tokenised):
             )
 
     def check_tokenizer(self) -> None:
-        """Our tokenizer writes a text with the tokens of the server's, and reads them back."""
+        """Our tokenizer writes a text with the tokens of the server's."""
         if self.tokenizer is None:
             return
         theirs = self.dialect.tokens_of(self.server, self.facts, ROUND_TRIP)
         if theirs is None:
             return
         check_tokens(self.encode([ROUND_TRIP])[0], theirs, self.facts.model)
-        check_reads_back(ROUND_TRIP, self.text_of, theirs)
 
     def check_draws(self) -> None:
         """The server draws from the law that it states, by a few draws after a fixed prefix."""

@@ -42,6 +42,7 @@ class Sglang:
         return isinstance(said, dict) and "model_path" in said
 
     def facts(self, server: Connection, model: str | None) -> Facts:
+        """The only model of the server."""
         told, own = server.get("/get_server_info") or {}, server.get("/get_model_info")
         path = str(part(own, "model_path"))
         name = str(told.get("served_model_name") or path)
@@ -60,6 +61,7 @@ class Sglang:
         )
 
     def body(self, facts: Facts, wanted: Wanted) -> Json:
+        """A request in which every option is neutral but those of `wanted`."""
         changed = wanted.changed
         if wanted.banned:
             raise UserError(
@@ -92,6 +94,7 @@ class Sglang:
         }
 
     def read(self, answer: Any, wanted: Wanted) -> Said:
+        """The tokens of an answer that was not broken off."""
         told = part(answer, "meta_info")
         listed = part(told, "output_token_logprobs")
         if not isinstance(listed, list):

@@ -63,6 +63,7 @@ class Vllm:
         )
 
     def body(self, facts: Facts, wanted: Wanted) -> Json:
+        """A request in which every option is neutral but those of `wanted`."""
         changed = wanted.changed
         if changed.min_p > 0 and changed.top_p < 1:
             raise UserError(
