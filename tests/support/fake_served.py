@@ -48,11 +48,13 @@ class FakeServer:
         ends=(),
         context=64,
         kept=None,
+        half=(),
         key=None,
         port=0,
     ):
         self.law, self.vocab_size, self.dialect, self.model = law, vocab_size, dialect, model
         self.tokenizer, self.ends, self.context, self.kept = tokenizer, set(ends), context, kept
+        self.half = set(half)  # half characters, which llama.cpp leaves out of its list
         self.key, self.faults, self.asked, self.keys = key, [], [], []
         self.most_at_once, self._now, self.delay = 0, 0, 0.0
         self._lock, self._port = threading.Lock(), port
@@ -160,7 +162,9 @@ def _llama(server, body, written, ended):
         "truncated": False,
         "stop_type": "eos" if ended else "limit",
         "generation_settings": {"samplers": body["samplers"]},
-        "completion_probabilities": [
+        "completion_probabilities": []
+        if body["n_probs"] == 0
+        else [
             {
                 "id": token,
                 "logprob": _log(probs[token]),
@@ -169,13 +173,15 @@ def _llama(server, body, written, ended):
                 ],
             }
             for token, probs in written
+            if token not in server.half
         ],
     }
 
 
 def _vllm(server, body, written, ended):
     tops = []
-    for token, probs in written:
+    weighed = "logprobs" in body
+    for token, probs in written if weighed else ():
         listed = {f"token_id:{token}": _log(probs[token])}
         listed |= {f"token_id:{t}": value for t, value in _tops(probs, body["logprobs"])}
         tops.append(listed)
@@ -185,7 +191,9 @@ def _vllm(server, body, written, ended):
             {
                 "text": "",
                 "token_ids": [token for token, _ in written],
-                "logprobs": {
+                "logprobs": None
+                if not weighed
+                else {
                     "token_logprobs": [_log(probs[token]) for token, probs in written],
                     "top_logprobs": tops,
                 },

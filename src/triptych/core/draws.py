@@ -100,6 +100,8 @@ class LocalDraws:
         counts: Int[Tensor, " rows"],
         rng: Rng,
         banned: Sequence[frozenset[int]] | None = None,
+        *,
+        weigh: bool = True,
     ) -> Drawn:
         """The next tokens of these rows; none is put there."""
         if banned is not None:

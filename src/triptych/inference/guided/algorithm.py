@@ -274,6 +274,7 @@ class Algorithm(Generic[InfoT]):
         )
         if run.draws:
             self.check_gives(run.drawing())
+            run.weigh = self.needs == "log_probs"
         return run.result(self.run(run))
 
     def check_gives(self, draws: Draws) -> None:
