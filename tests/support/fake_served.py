@@ -155,6 +155,13 @@ def _tops(probs, most):
 
 
 def _llama(server, body, written, ended):
+    said = _llama_whole(server, body, written, ended)
+    if not said["completion_probabilities"]:
+        del said["completion_probabilities"]  # as the real one does
+    return said
+
+
+def _llama_whole(server, body, written, ended):
     return {
         "content": "",
         "tokens": [token for token, _ in written],
@@ -270,7 +277,7 @@ def _handler(server):
             if fault == "nonsense":
                 said = {"hello": 1}
             if fault == "short" and server.dialect == LLAMA:
-                said["completion_probabilities"].pop()
+                said["tokens"] = []
             data = json.dumps(said).encode()
             if fault == "cut":
                 self.close_connection = True

@@ -273,11 +273,11 @@ class Algorithm(Generic[InfoT]):
             listen=listen,
         )
         if run.draws:
-            self.check_gives(run.drawing())
+            self._check_gives(run.drawing())
             run.weigh = self.needs == "log_probs"
         return run.result(self.run(run))
 
-    def check_gives(self, draws: Draws) -> None:
+    def _check_gives(self, draws: Draws) -> None:
         """A model that answers draws gives what this algorithm asks for; a `UserError` if not."""
         if self.needs in draws.gives:
             return

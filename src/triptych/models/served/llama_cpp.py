@@ -7,8 +7,8 @@
     logit_bias      false for what is banned: it is never drawn
     cache_prompt    what the server has read stays read, so that erasing costs nothing
 
-A token that is half a character has no entry among the log-probabilities (seen in that release; its
-id is there). Such a token is kept, since to draw again would change the law. Its log-probability
+A token that is half a character has no entry among the log-probabilities, and where all tokens are
+such there is no list (seen in that release; the ids are there). Such a token is kept, since to draw again would change the law. Its log-probability
 is asked for.
 
 The answer repeats the settings that were used, and they are compared with those that were asked.
@@ -84,7 +84,7 @@ class LlamaCpp:
         """The tokens of an answer, if they were drawn as they were asked for."""
         tokens, log_probs, tops = as_ids(part(answer, "tokens"), "tokens"), (), ()
         weighed = wanted.weigh or wanted.top > 0
-        listed = part(answer, "completion_probabilities") if weighed else []
+        listed = answer.get("completion_probabilities", []) if weighed else []
         if not isinstance(listed, list):
             raise Unreadable("completion_probabilities are no list")
         if weighed:
