@@ -2,8 +2,8 @@
 
     python -m tests.servers.json_rates http://127.0.0.1:8080 TOKENIZER [prompts]
 
-The server is llama.cpp's, whose own masks come from `json_schema`. Ours are llguidance's, read where
-this program runs. All draw from the model's own law, 32 prompts at once.
+The server is llama.cpp's, whose own masks come from `json_schema`. Ours are llguidance's, read
+where this program runs. All draw from the model's own law, 32 prompts at once.
 """
 
 import json

@@ -70,8 +70,8 @@ def own_rate(served, running):
 def test_64_prompts_at_once_against_the_server_itself(algorithm, share, served, running):
     """A rule that accepts everything: the rest is what our requests cost. The best of three.
 
-    The wanted share of 60 % is asserted where nobody is asked between tokens. With a verifier it was
-    not reached on a busy machine (docs/log/guiding-text.md), and the share is printed alone.
+    The wanted share of 60 % is asserted where nobody is asked between tokens. With a verifier it
+    was not reached on a busy machine (docs/log/guiding-text.md), and is printed alone.
     """
     rule, best = (None if algorithm == "ancestral" else lambda text: True), 0.0
     for number in range(3):

@@ -8,8 +8,8 @@
     cache_prompt    what the server has read stays read, so that erasing costs nothing
 
 A token that is half a character has no entry among the log-probabilities, and where all tokens are
-such there is no list (seen in that release; the ids are there). Such a token is kept, since to draw again would change the law. Its log-probability
-is asked for.
+such there is no list (seen in that release; the ids are there). Such a token is kept, since to draw
+again would change the law. Its log-probability is asked for.
 
 The answer repeats the settings that were used, and they are compared with those that were asked.
 """
