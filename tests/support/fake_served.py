@@ -48,11 +48,13 @@ class FakeServer:
         ends=(),
         context=64,
         kept=None,
+        half=(),
         key=None,
         port=0,
     ):
         self.law, self.vocab_size, self.dialect, self.model = law, vocab_size, dialect, model
         self.tokenizer, self.ends, self.context, self.kept = tokenizer, set(ends), context, kept
+        self.half = set(half)  # half characters, which llama.cpp leaves out of its list
         self.key, self.faults, self.asked, self.keys = key, [], [], []
         self.most_at_once, self._now, self.delay = 0, 0, 0.0
         self._lock, self._port = threading.Lock(), port
@@ -153,6 +155,13 @@ def _tops(probs, most):
 
 
 def _llama(server, body, written, ended):
+    said = _llama_whole(server, body, written, ended)
+    if not said["completion_probabilities"]:
+        del said["completion_probabilities"]  # as the real one does
+    return said
+
+
+def _llama_whole(server, body, written, ended):
     return {
         "content": "",
         "tokens": [token for token, _ in written],
@@ -160,7 +169,9 @@ def _llama(server, body, written, ended):
         "truncated": False,
         "stop_type": "eos" if ended else "limit",
         "generation_settings": {"samplers": body["samplers"]},
-        "completion_probabilities": [
+        "completion_probabilities": []
+        if body["n_probs"] == 0
+        else [
             {
                 "id": token,
                 "logprob": _log(probs[token]),
@@ -169,13 +180,15 @@ def _llama(server, body, written, ended):
                 ],
             }
             for token, probs in written
+            if token not in server.half
         ],
     }
 
 
 def _vllm(server, body, written, ended):
     tops = []
-    for token, probs in written:
+    weighed = "logprobs" in body
+    for token, probs in written if weighed else ():
         listed = {f"token_id:{token}": _log(probs[token])}
         listed |= {f"token_id:{t}": value for t, value in _tops(probs, body["logprobs"])}
         tops.append(listed)
@@ -185,7 +198,9 @@ def _vllm(server, body, written, ended):
             {
                 "text": "",
                 "token_ids": [token for token, _ in written],
-                "logprobs": {
+                "logprobs": None
+                if not weighed
+                else {
                     "token_logprobs": [_log(probs[token]) for token, probs in written],
                     "top_logprobs": tops,
                 },
@@ -262,7 +277,7 @@ def _handler(server):
             if fault == "nonsense":
                 said = {"hello": 1}
             if fault == "short" and server.dialect == LLAMA:
-                said["completion_probabilities"].pop()
+                said["tokens"] = []
             data = json.dumps(said).encode()
             if fault == "cut":
                 self.close_connection = True

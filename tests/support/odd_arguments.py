@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from triptych.core import samplers
 from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder
+from triptych.core.draws import LocalDraws
 from triptych.core.enumeration import ExactLaw
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.plugins import Plugin
@@ -134,6 +135,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "Table": lambda: TABLE,
     "Prefixes": lambda: Prefixes(2, 2, 3, torch.device("cpu")),
     "RecomputingDecoder": decoder,
+    "LocalDraws": lambda: LocalDraws(decoder()),
     "MaskLaw": lambda: MaskLaw.of_size(3, 1),
     "Plugin": lambda: Plugin("structures", "table", "triptych.core.table", "", "triptych"),
     "ExactLaw": lambda: ExactLaw({"a": 0.5, "b": 0.5}),
@@ -238,6 +240,21 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "core.decoders.RecomputingDecoder.append": lambda: {"tokens": torch.tensor([0, 1])},
     "core.decoders.RecomputingDecoder.extend": lambda: {"tokens": torch.tensor([[0, 1], [1, 1]])},
     "core.decoders.RecomputingDecoder.rollback": lambda: {"counts": torch.tensor([0, 0])},
+    "core.draws.LocalDraws": lambda: {"decoder": decoder()},
+    "core.draws.LocalDraws.append": lambda: {"tokens": torch.tensor([0, 1])},
+    "core.draws.LocalDraws.rollback": lambda: {"counts": torch.tensor([0, 0])},
+    "core.draws.LocalDraws.under": lambda: {"transform": lambda laws: laws},
+    "core.draws.LocalDraws.fork": lambda: {"rows": torch.tensor([0])},
+    "core.draws.LocalDraws.draw": lambda: {
+        "rows": torch.tensor([0, 1]),
+        "counts": torch.tensor([1, 2]),
+        "rng": TorchRng(0),
+    },
+    "core.draws.LocalDraws.likeliest": lambda: {
+        "rows": torch.tensor([0, 1]),
+        "counts": torch.tensor([1, 2]),
+    },
+    "core.draws.LocalDraws.top_law": lambda: {"rows": torch.tensor([0]), "k": 1},
     "core.divergences.chi_square": lambda: {"log_p": LAW, "log_q": LAW.flip(0)},
     "core.divergences.entropy": lambda: {"log_p": LAW},
     "core.divergences.expected_distance": lambda: {"probs": f64([0.5, 0.5]), "n": 3},

@@ -16,10 +16,17 @@ from triptych.core.protocols import Decoder, Drawn, Gives, OfModel, Rng, UsedOnc
 from triptych.core.validation import (
     Count,
     EndTokens,
+    Numbers,
     UserError,
     as_count,
     as_end_token,
+    as_flag,
+    as_integers,
+    as_list,
+    check_callable,
     check_can,
+    check_room,
+    shown,
 )
 
 Transform = Callable[[Float[Tensor, "rows vocab"]], Float[Tensor, "rows vocab"]]
@@ -75,34 +82,40 @@ class LocalDraws:
         """The model, for messages."""
         return self.decoder.lm if isinstance(self.decoder, OfModel) else self.decoder
 
-    def append(
-        self, tokens: Int[Tensor, " rows"], rows: Int[Tensor, " rows"] | None = None
-    ) -> None:
+    def append(self, tokens: Numbers, rows: Numbers | None = None) -> None:
+        tokens, rows = as_integers("tokens", tokens, dimensions=1), self._some(rows)
         self.decoder.append(tokens, rows)
 
-    def rollback(self, counts: Int[Tensor, " batch"]) -> None:
+    def rollback(self, counts: Numbers) -> None:
         """Erase the last `counts[b]` tokens of row b."""
-        self.decoder.rollback(counts)
+        self.decoder.rollback(as_integers("counts", counts, dimensions=1))
 
-    def fork(self, rows: Int[Tensor, " copies"]) -> "LocalDraws":
+    def fork(self, rows: Numbers) -> "LocalDraws":
         """A new one whose row i is a copy of row `rows[i]`."""
-        return self._over(self.decoder.fork(rows))
+        return self._over(self.decoder.fork(as_integers("rows", rows, dimensions=1)))
 
     def under(self, transform: Transform) -> "LocalDraws":
         """The same rows, drawn from changed laws."""
+        check_callable("transform", transform, "transform(log_probs)")
         changed = self._over(self.decoder)
         changed.transform = transform
         return changed
 
     def draw(
         self,
-        rows: Int[Tensor, " rows"],
-        counts: Int[Tensor, " rows"],
+        rows: Numbers,
+        counts: Numbers,
         rng: Rng,
         banned: Sequence[frozenset[int]] | None = None,
+        *,
+        weigh: bool = True,
     ) -> Drawn:
         """The next tokens of these rows; none is put there."""
+        rows, counts = self._as_asked(rows, counts)
+        check_can("rng", rng, "categorical")
+        as_flag("weigh", weigh)
         if banned is not None:
+            banned = _as_banned(banned, len(rows), self.vocab_size)
             none = torch.tensor([len(tokens) == 0 for tokens in banned], device=rows.device)
             counts = torch.where(none, counts, 1)
 
@@ -111,20 +124,45 @@ class LocalDraws:
 
         return self._write(rows, counts, choose, banned)
 
-    def likeliest(self, rows: Int[Tensor, " rows"], counts: Int[Tensor, " rows"]) -> Drawn:
+    def likeliest(self, rows: Numbers, counts: Numbers) -> Drawn:
         """The likeliest tokens, one after the other."""
+        rows, counts = self._as_asked(rows, counts)
         return self._write(rows, counts, lambda laws: laws.argmax(-1), None)
 
     def top_law(
-        self, rows: Int[Tensor, " rows"], k: int
+        self, rows: Numbers, k: Count
     ) -> tuple[Int[Tensor, "rows k"], Float[Tensor, "rows k"]]:
         """The k likeliest next tokens, ties to the smaller id, with their log-probabilities."""
-        laws = self._laws(self.decoder, rows)
-        k = min(as_count("k", k, at_least=1), laws.shape[1])
+        k = min(as_count("k", k, at_least=1), self.vocab_size)
+        laws = self._laws(self.decoder, as_integers("rows", rows, dimensions=1))
         order = laws.sort(dim=-1, descending=True, stable=True)
         return order.indices[:, :k], order.values[:, :k]
 
     # ------------------------------------------------------------------ inside
+
+    def _some(self, rows: Numbers | None) -> Int[Tensor, " rows"] | None:
+        return None if rows is None else as_integers("rows", rows, dimensions=1)
+
+    def _as_asked(
+        self, rows: Numbers, counts: Numbers
+    ) -> tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]:
+        """Rows, and how many tokens each is asked for."""
+        device = self.decoder.lengths.device
+        rows = as_integers("rows", rows, dimensions=1, device=device)
+        counts = as_integers("counts", counts, dimensions=1, device=device)
+        if counts.shape != rows.shape:
+            raise UserError(
+                f"counts has {len(counts)} numbers for {len(rows)} rows; each row has one",
+                parameter="counts",
+            )
+        if len(counts) and int(counts.min()) < 1:
+            raise UserError(
+                f"counts holds {int(counts.min())}; a row is asked for at least one token",
+                parameter="counts",
+            )
+        if len(counts):
+            check_room("the tokens that are drawn", len(rows), int(counts.max()))
+        return rows, counts
 
     def _over(self, decoder: Decoder) -> "LocalDraws":
         made = LocalDraws(decoder, ahead=self._ahead, end_token=self.end_token)
@@ -180,6 +218,26 @@ class LocalDraws:
         after = going & wanted
         after[some] &= ~is_end(drawn, self.end_token)
         return after
+
+
+def _as_banned(
+    banned: Sequence[frozenset[int]], rows: int, vocab_size: int
+) -> list[frozenset[int]]:
+    """The tokens that each row must not draw."""
+    given = as_list("banned", banned, "sets of tokens, one for each row")
+    if len(given) != rows:
+        raise UserError(
+            f"banned has {len(given)} sets for {rows} rows; each row has one", parameter="banned"
+        )
+    found = []
+    for gone in given:
+        if not isinstance(gone, frozenset | set | list | tuple):
+            raise UserError(
+                f"banned holds {shown(gone)}; it must hold sets of tokens", parameter="banned"
+            )
+        tokens = [as_count("a token of banned", token, at_most=vocab_size - 1) for token in gone]
+        found.append(frozenset(tokens))
+    return found
 
 
 def _without(

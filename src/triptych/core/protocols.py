@@ -282,6 +282,8 @@ class Draws(Protocol):
         counts: Int[Tensor, " rows"],
         rng: Rng,
         banned: Sequence[frozenset[int]] | None = None,
+        *,
+        weigh: bool = True,
     ) -> Drawn:
         """The next tokens of these rows, `counts` at most and one at least; none is put there.
 
@@ -291,6 +293,7 @@ class Draws(Protocol):
         banned   for each of the rows tokens that its first token must not be: it is drawn from the
                  law without them, and its log-probability is that of the law with them. One token
                  is drawn for a row that has some
+        weigh    log-probabilities are wanted; without, they may be nan, which costs a server less
         """
         ...
 

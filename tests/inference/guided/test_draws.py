@@ -279,7 +279,7 @@ def test_a_verifier_of_states_needs_them():
 
 def test_draws_that_are_none_are_refused():
     class Wrong(LocalDraws):
-        def draw(self, rows, counts, rng, banned=None):
+        def draw(self, rows, counts, rng, banned=None, *, weigh=True):
             return drawn(*[[9]] * len(rows))
 
     with refused("decoder"):

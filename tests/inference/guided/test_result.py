@@ -25,7 +25,7 @@ def test_a_line():
 def test_a_page_has_ten_rows_and_the_costs():
     page = generated()._repr_html_()
     HTMLParser().feed(page)
-    assert page.count("<tr") == 1 + 10 + 9
+    assert page.count("<tr") == 1 + 10 + 11
     assert "and 2 more" in page
     assert "attempts used up" in page
     assert "tensor(" not in page

@@ -1,5 +1,6 @@
 """A served model against a small server that follows the protocols, on laws that are known."""
 
+import math
 import subprocess
 import sys
 
@@ -175,6 +176,20 @@ def test_a_row_is_over_by_the_word_of_the_server():
         assert all(" " not in text[:-1] for text in found.texts)
 
 
+def test_log_probabilities_that_a_server_leaves_out_are_asked_for():
+    """Token 2 stands for half a character; nothing is drawn again, so its share stays."""
+    with serve(half=(2,)) as server:
+        lm = connect(server)
+        rows = torch.zeros(300, dtype=torch.long)
+        said = lm.decoder([[1]]).draw(rows, 1 + torch.arange(300) % 2, TorchRng(0))
+        for tokens, values in zip(said.tokens.tolist(), said.log_probs.tolist(), strict=True):
+            assert values[0] == pytest.approx(math.log(PROBS[1][tokens[0]]))
+        assert 60 < int((said.tokens[:, 0] == 2).sum()) < 180  # 120 expected, 8.5 the deviation
+        tokens, log_probs = lm.decoder([[1]]).top_law(torch.tensor([0]), 2)
+        assert tokens[0, 0] == 2
+        assert log_probs[0, 0].item() == pytest.approx(math.log(0.4))
+
+
 # ---------------------------------------------------------------- what is refused
 
 
@@ -261,6 +276,11 @@ def test_faults_that_pass_change_nothing(fault, server):
     server.faults = [fault, None, fault]
     assert guide(lm, ["a", "ab", "b"], **options).texts == wanted
     assert server.faults == []
+
+
+def test_faults_while_connecting_pass_too(server):
+    server.faults = ["drop", 503, "cut"]
+    assert connect(server).vocab_size == VOCAB
 
 
 def test_an_answer_that_takes_too_long_is_asked_for_again(server):

@@ -38,10 +38,12 @@ class ModelSide:
     """How a generation asks its model.
 
     draws   the model answers draws and no laws
+    weigh   the log-probabilities of drawn tokens are wanted
     """
 
     decoder: Decoder | Draws
     draws: bool
+    weigh: bool = False
     owner: Tensor
     limits: Tensor
     rng: Rng
@@ -219,7 +221,7 @@ class ModelSide:
                 without = [without[k] for k in place.tolist()]
             rng = self._rng_of(named)
             drawn = self._asked_draws(
-                named, lambda: self.drawing().draw(named, counts, rng, without)
+                named, lambda: self.drawing().draw(named, counts, rng, without, weigh=self.weigh)
             )
             self._drawn.add(named.tolist(), self.decoder.lengths[named].tolist(), drawn)
         return self._drawn.take(rows, lengths)
@@ -234,7 +236,9 @@ class ModelSide:
     ) -> tuple[Int[Tensor, " rows"], Float[Tensor, " rows"]]:
         """A token for each row that the row does not go on with, without those that are banned."""
         rng, one = self._rng_of(rows), torch.ones_like(rows)
-        drawn = self._asked_draws(rows, lambda: self.drawing().draw(rows, one, rng, banned))
+        drawn = self._asked_draws(
+            rows, lambda: self.drawing().draw(rows, one, rng, banned, weigh=self.weigh)
+        )
         return drawn.tokens[:, 0], drawn.log_probs[:, 0].double()
 
     def top_laws(

@@ -111,7 +111,7 @@ def load_model(
         raise UserError(str(error)) from error
 
 
-def _served(settings: Settings, server: Server) -> ServedLM:
+def _served(settings: GenerateSettings, server: Server) -> ServedLM:
     lm = connect(server, settings.model)
     if which(lm) != settings.served:
         before = "no served model" if settings.served is None else settings.served.model

@@ -35,6 +35,7 @@ class Wanted:
     seed      of the server's draws
     top       how many of the likeliest tokens of each law are wanted
     banned    tokens that must not be drawn
+    weigh     the log-probabilities of the drawn tokens are wanted
     """
 
     prefix: tuple[int, ...]
@@ -43,11 +44,13 @@ class Wanted:
     changed: Changed = OWN
     top: int = 0
     banned: frozenset[int] = frozenset()
+    weigh: bool = True
 
 
 @dataclass(frozen=True)
 class Said:
-    """An answer: tokens in order, with the model's own log-probability of each.
+    """An answer: tokens in order, with the model's own log-probability of each if it was wanted,
+    nan where the server left it out.
 
     tops      the likeliest tokens of each law, with their log-probabilities
     model     the name of the model that answered, where the server says it
@@ -84,6 +87,14 @@ class Facts:
 
 class Unreadable(Exception):
     """An answer is not what the protocol promises; the sentence says how."""
+
+
+class NoTop(Unreadable):
+    """An answer drew a token for which the server states no law; another one may have it."""
+
+    def __init__(self, token: int) -> None:
+        super().__init__(f"no law is stated next to the token {token}")
+        self.token = token
 
 
 @runtime_checkable

@@ -7,9 +7,14 @@
     logit_bias      false for what is banned: it is never drawn
     cache_prompt    what the server has read stays read, so that erasing costs nothing
 
+A token that is half a character has no entry among the log-probabilities, and where all tokens are
+such there is no list (seen in that release; the ids are there). Such a token is kept, since to draw
+again would change the law. Its log-probability is asked for.
+
 The answer repeats the settings that were used, and they are compared with those that were asked.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +22,7 @@ from triptych.models.served.connection import Connection, Json
 from triptych.models.served.dialect import (
     Changed,
     Facts,
+    NoTop,
     Said,
     Unreadable,
     Wanted,
@@ -62,7 +68,7 @@ class LlamaCpp:
             "prompt": list(wanted.prefix),
             "n_predict": wanted.count,
             "seed": wanted.seed,
-            "n_probs": max(1, wanted.top),
+            "n_probs": max(int(wanted.weigh), wanted.top),
             "post_sampling_probs": False,
             "return_tokens": True,
             "cache_prompt": True,
@@ -76,14 +82,15 @@ class LlamaCpp:
 
     def read(self, answer: Any, wanted: Wanted) -> Said:
         """The tokens of an answer, if they were drawn as they were asked for."""
-        listed = part(answer, "completion_probabilities")
+        tokens, log_probs, tops = as_ids(part(answer, "tokens"), "tokens"), (), ()
+        weighed = wanted.weigh or wanted.top > 0
+        listed = answer.get("completion_probabilities", []) if weighed else []
         if not isinstance(listed, list):
             raise Unreadable("completion_probabilities are no list")
-        tokens = as_ids([part(each, "id") for each in listed], "ids")
-        if as_ids(part(answer, "tokens"), "tokens") != tokens:
-            raise Unreadable("the tokens of the answer are not those of its log-probabilities")
-        log_probs = tuple(float(part(each, "logprob")) for each in listed)
-        tops = ()
+        if weighed:
+            log_probs = _along(tokens, listed)
+        if wanted.top and len(listed) < len(tokens):
+            raise NoTop(tokens[0])
         if wanted.top:
             tops = tuple(
                 tuple(
@@ -98,12 +105,26 @@ class LlamaCpp:
         if used != _samplers(wanted.changed)["samplers"]:
             raise Unreadable(f"the server drew with the samplers {used}, which were not asked for")
         ended = answer.get("stop_type") == "eos"
-        return Said(tokens, log_probs, tops, answer.get("model"), ended)
+        return Said(tokens, log_probs if wanted.weigh else (), tops, answer.get("model"), ended)
 
     def tokens_of(self, server: Connection, facts: Facts, text: str) -> list[int] | None:
         body = {"content": text, "add_special": False, "parse_special": False}
         said = server.ask("/tokenize", body)
         return None if said is None else list(as_ids(part(said, "tokens"), "tokens"))
+
+
+def _along(tokens: tuple[int, ...], listed: list[Any]) -> tuple[float, ...]:
+    """The log-probability of each token, nan for one that is left out of the list."""
+    found, place = [], 0
+    for token in tokens:
+        if place < len(listed) and part(listed[place], "id") == token:
+            found.append(float(part(listed[place], "logprob")))
+            place += 1
+        else:
+            found.append(math.nan)
+    if place < len(listed):
+        raise Unreadable("the tokens of the answer are not those of its log-probabilities")
+    return tuple(found)
 
 
 def _samplers(changed: Changed) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -83,10 +84,13 @@ class ServedDraws(Prefixes):
         counts: Int[Tensor, " rows"],
         rng: Rng,
         banned: Sequence[frozenset[int]] | None = None,
+        *,
+        weigh: bool = True,
     ) -> Drawn:
         """The next tokens of these rows, each row by a request of its own."""
         without = [frozenset[int]()] * len(rows) if banned is None else list(banned)
-        wanted = self._wanted(rows, counts, without, self.changed)
+        weighed = weigh and self.changed == OWN
+        wanted = self._wanted(rows, counts, without, self.changed, weigh=weighed)
         answers: list[Said | None] = [None] * len(wanted)
         missing = list(range(len(wanted)))
         for _ in range(_MOST_REDRAWN):
@@ -103,15 +107,14 @@ class ServedDraws(Prefixes):
                 f"the server {self.lm.server.url} goes on drawing tokens that are banned",
                 parameter="url",
             )
-        weighed = self.changed == OWN
-        return self._drawn([each for each in answers if each is not None], wanted, weighed)
+        return self._drawn([each for each in answers if each is not None], wanted)
 
     def likeliest(self, rows: Int[Tensor, " rows"], counts: Int[Tensor, " rows"]) -> Drawn:
         """The likeliest tokens: draws at temperature 0."""
         wanted = self._wanted(
             rows, counts, [frozenset[int]()] * len(rows), Changed(temperature=0.0)
         )
-        return self._drawn(self.lm.ask(wanted), wanted, self.changed == OWN)
+        return self._drawn(self.lm.ask(wanted), wanted)
 
     def top_law(
         self, rows: Int[Tensor, " rows"], k: int
@@ -120,7 +123,7 @@ class ServedDraws(Prefixes):
         k = min(as_count("k", k, at_least=1), self.vocab_size, self.lm.facts.most_top)
         one = torch.ones_like(rows)
         wanted = [
-            Wanted(each.prefix, 1, top=k)
+            Wanted(each.prefix, 1, top=k, weigh=False)
             for each in self._wanted(rows, one, [frozenset[int]()] * len(rows), OWN)
         ]
         tops = [said.tops[0][:k] if said.tops else () for said in self.lm.ask(wanted)]
@@ -142,6 +145,8 @@ class ServedDraws(Prefixes):
         counts: Int[Tensor, " rows"],
         banned: Sequence[frozenset[int]],
         changed: Changed,
+        *,
+        weigh: bool = False,
     ) -> list[Wanted]:
         rows = self._asked(rows)
         first = () if self.lm.bos_token is None else (self.lm.bos_token,)
@@ -156,10 +161,10 @@ class ServedDraws(Prefixes):
                     parameter="rows",
                 )
             most = min(count, self.lm.longest, self.lm.length - length)
-            found.append(Wanted(prefix, 1 if gone else most, changed=changed, banned=gone))
+            found.append(Wanted(prefix, 1 if gone else most, 0, changed, 0, gone, weigh))
         return found
 
-    def _drawn(self, said: Sequence[Said], wanted: Sequence[Wanted], weighed: bool) -> Drawn:
+    def _drawn(self, said: Sequence[Said], wanted: Sequence[Wanted]) -> Drawn:
         """The answers as a table; a server may answer more tokens than it was asked for."""
         rows = [
             (each.tokens[: asked.count], each.log_probs[: asked.count])
@@ -170,7 +175,7 @@ class ServedDraws(Prefixes):
         log_probs = torch.full((len(rows), longest), math.nan, dtype=torch.float64)
         for row, (ids, values) in enumerate(rows):
             tokens[row, : len(ids)] = torch.tensor(ids)
-            if weighed:
+            if values:
                 held = torch.tensor(values, dtype=torch.float64)
                 log_probs[row, : len(ids)] = held.clamp(max=0.0)  # a rounded 1 may be above 1
         return Drawn(tokens, log_probs)
@@ -186,4 +191,4 @@ def _seeds(rng: Rng, rows: int) -> list[int]:
 
 
 def _with_seed(wanted: Wanted, seed: int) -> Wanted:
-    return Wanted(wanted.prefix, wanted.count, seed, wanted.changed, wanted.top, wanted.banned)
+    return replace(wanted, seed=seed)

@@ -14,7 +14,9 @@ model later on, the next question says so.
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ from triptych.models.served.checking import (
     same_model,
 )
 from triptych.models.served.connection import Connection, NoServer
-from triptych.models.served.dialect import Dialect, Said, Unreadable, Wanted
+from triptych.models.served.dialect import Dialect, NoTop, Said, Unreadable, Wanted
 from triptych.models.served.llama_cpp import LlamaCpp
 from triptych.models.served.openai import OpenAi
 from triptych.models.served.served_draws import ServedDraws
@@ -50,7 +52,7 @@ DIALECTS: Mapping[str, Dialect] = {
 }
 AHEAD = 16
 """Tokens of a request, where an algorithm asks for no number."""
-ATTEMPTS = 3
+ATTEMPTS = 5
 """Times that an answer is asked for which cannot be read."""
 _PROBE = "The"
 _PROBED = 8  # likeliest tokens that tell one model from another
@@ -114,6 +116,7 @@ class ServedLM(Tokenised):
         self.end_tokens = _end_tokens(self.tokenizer)
         self.ended_by = set(self.end_tokens)
         self._outages = self.server.outages
+        self._likely: dict[int, float] = {}  # after the probe, once it was asked
         if as_flag("check", check):
             self.check_tokenizer()
         self._likely = self._probed()
@@ -151,18 +154,23 @@ class ServedLM(Tokenised):
         """The answers to some questions; several are in flight. An answer of another model, or one
         that cannot be read, is refused."""
         answers: list[Said | None] = [None] * len(wanted)
-        missing, why = list(range(len(wanted))), ""
+        asked, missing, why = [*wanted], list(range(len(wanted))), ""
         for _ in range(ATTEMPTS):
-            bodies = [self.dialect.body(self.facts, wanted[k]) for k in missing]
+            bodies = [self.dialect.body(self.facts, asked[k]) for k in missing]
             given = self.server.post_all(self.dialect.path, bodies)
             if self.server.outages != self._outages:  # it may have come back as another
                 self._outages = self.server.outages
-                self.check_identity()
+                if self._likely:
+                    self.check_identity()
             again = []
             for k, answer in zip(missing, given, strict=True):
                 try:
-                    answers[k] = self._checked(self.dialect.read(answer, wanted[k]), wanted[k])
+                    said = self._checked(self.dialect.read(answer, asked[k]), asked[k])
+                    answers[k] = self._filled(said, asked[k])
                 except Unreadable as error:
+                    if isinstance(error, NoTop):  # what is drawn does not matter there
+                        gone = asked[k].banned | {error.token}
+                        asked[k] = replace(asked[k], banned=gone)
                     why = str(error)
                     again.append(k)
             missing = again
@@ -203,7 +211,7 @@ class ServedLM(Tokenised):
     def check_draws(self) -> None:
         """The server draws from the law that it states, by a few draws after a fixed prefix."""
         prefix = self._probe()
-        asked = [Wanted(prefix, 1, seed) for seed in range(DRAWS)]
+        asked = [Wanted(prefix, 1, seed, weigh=False) for seed in range(DRAWS)]
         drawn = [said.tokens[0] for said in self.ask(asked)]
         check_draws(drawn, self._likely, self.server.url)
 
@@ -215,10 +223,9 @@ class ServedLM(Tokenised):
                 f"for {self.facts.model!r}",
                 parameter="url",
             )
-        if not said.tokens or len(said.tokens) != len(said.log_probs):
-            raise Unreadable(
-                f"{len(said.tokens)} tokens came with {len(said.log_probs)} log-probabilities"
-            )
+        weighed = len(said.log_probs)
+        if not said.tokens or weighed != len(said.tokens) * wanted.weigh:
+            raise Unreadable(f"{len(said.tokens)} tokens came with {weighed} log-probabilities")
         if max(said.tokens) >= self._vocab_size:
             raise UserError(
                 f"the server drew the token {max(said.tokens)}, and the tokenizer knows tokens "
@@ -227,9 +234,26 @@ class ServedLM(Tokenised):
             )
         if said.ended:
             self.ended_by.add(said.tokens[-1])
-        if not all(each <= 1e-3 for each in said.log_probs):  # nan is not
+        if any(each > 1e-3 for each in said.log_probs):
             raise Unreadable(f"log-probabilities are {said.log_probs}")
         return said
+
+    def _filled(self, said: Said, wanted: Wanted) -> Said:
+        """An answer whose log-probabilities are all there: what was left out is asked for."""
+        if not any(map(math.isnan, said.log_probs)):
+            return said
+        found = [*said.log_probs]
+        for k in (k for k, value in enumerate(found) if math.isnan(value)):
+            token, prefix = said.tokens[k], (*wanted.prefix, *said.tokens[:k])
+            for top in (self.facts.most_top, self.vocab_size):
+                law = Wanted(prefix, 1, top=top, banned=frozenset({token}), weigh=False)
+                listed = dict(self.ask([law])[0].tops[0])
+                if token in listed:
+                    break
+            if token not in listed:
+                raise Unreadable(f"no log-probability of the token {token}")
+            found[k] = listed[token]
+        return replace(said, log_probs=tuple(found))
 
     def _probe(self) -> tuple[int, ...]:
         """A fixed prefix."""
@@ -240,7 +264,7 @@ class ServedLM(Tokenised):
     def _probed(self) -> dict[int, float]:
         """The likeliest tokens after it, with their log-probabilities."""
         most = min(_PROBED, self.facts.most_top, self._vocab_size)
-        said = self.ask([Wanted(self._probe(), 1, top=most)])[0]
+        said = self.ask([Wanted(self._probe(), 1, top=most, weigh=False)])[0]
         if not said.tops or len(said.tops[0]) < most:
             raise NoServer(
                 f"the server {self.server.url} gives no log-probabilities of its likeliest tokens",

@@ -80,11 +80,11 @@ class Vllm:
             "stream": False,
             "add_special_tokens": False,
             "return_token_ids": True,
-            "return_tokens_as_token_ids": True,
-            "logprobs": max(1, wanted.top),
             "seed": wanted.seed,
             **neutral(changed),
         }
+        if wanted.weigh or wanted.top:
+            body |= {"logprobs": max(1, wanted.top), "return_tokens_as_token_ids": True}
         if wanted.banned:
             body["logit_bias"] = {str(token): -100 for token in sorted(wanted.banned)}
         return body
@@ -92,8 +92,9 @@ class Vllm:
     def read(self, answer: Any, wanted: Wanted) -> Said:
         choice = part(answer, "choices", 0)
         tokens = as_ids(part(choice, "token_ids"), "token_ids")
-        log_probs = as_numbers(part(choice, "logprobs", "token_logprobs"), "token_logprobs")
-        tops = ()
+        log_probs, tops = (), ()
+        if wanted.weigh:
+            log_probs = as_numbers(part(choice, "logprobs", "token_logprobs"), "token_logprobs")
         if wanted.top:
             listed = part(choice, "logprobs", "top_logprobs")
             tops = tuple(_top(each, wanted.top) for each in listed)
