@@ -132,7 +132,7 @@ class Algorithm(Settable, Generic[InfoT]):
             listen=listen,
         )
         if run.draws:
-            self._check_gives(run.drawing())
+            self.check_gives(run.drawing())
             run.weigh = self.needs == "log_probs"
         return run.result(self.run(run))
 
@@ -155,7 +155,7 @@ class Algorithm(Settable, Generic[InfoT]):
         """How many tokens at the end of a growing row may still change, at most; None: all."""
         return 0 if self.settles else None
 
-    def _check_gives(self, draws: Draws) -> None:
+    def check_gives(self, draws: Draws) -> None:
         """A model that answers draws gives what this algorithm asks for; a `UserError` if not."""
         if self.needs in draws.gives:
             return
