@@ -64,10 +64,10 @@ def posteriors(states: int, compiled: bool) -> Row:
     rows = ROWS if states <= 10 else ROWS // 5
     flat, lengths = tokens[:rows].reshape(-1, 1).numpy(), [LENGTH] * rows
     _, theirs = peer.score_samples(flat, lengths)
-    ours = hmm.posterior(tokens[:rows], torch.zeros_like(hidden[:rows])).exp()
+    ours = hmm.log_posterior(tokens[:rows], torch.zeros_like(hidden[:rows])).exp()
     gap = np.abs(ours.reshape(-1, states).numpy() - theirs).max()
     result = compare(
-        lambda: hmm.posterior(tokens, hidden),
+        lambda: hmm.log_posterior(tokens, hidden),
         lambda: peer.score_samples(flat, lengths),
         turns=7,
         repeats=5,
@@ -109,9 +109,9 @@ def posteriors_dynamax(states: int, compiled: bool) -> Row:
             return hmm_smoother(initial, transition, table[row]).smoothed_probs
 
         theirs = np.asarray(jax.block_until_ready(smooth(given)))  # compiles
-        gap = np.abs(hmm.posterior(tokens, hidden).exp().numpy() - theirs).max()
+        gap = np.abs(hmm.log_posterior(tokens, hidden).exp().numpy() - theirs).max()
         result = compare(
-            lambda: hmm.posterior(tokens, hidden),
+            lambda: hmm.log_posterior(tokens, hidden),
             lambda: jax.block_until_ready(smooth(given)),
             turns=9,
         )
@@ -143,7 +143,7 @@ def posteriors_pomegranate(states: int) -> Row:
         rows = ROWS // 5
         flat = tokens[:rows, :, None]
         result = compare(
-            lambda: hmm.posterior(tokens, hidden),
+            lambda: hmm.log_posterior(tokens, hidden),
             lambda: peer.predict_proba(flat),
             turns=3,
             repeats=5,
@@ -199,7 +199,7 @@ def growth(what: str, bar: str, sizes: list[int]) -> Row:
         hmm = HMM.random(states, VOCAB, length, seed=0)
         tokens = hmm.sample(200, TorchRng(0))
         hidden = torch.zeros_like(tokens, dtype=torch.bool)
-        times.append(fastest(lambda h=hmm, t=tokens, m=hidden: h.posterior(t, m), repeats=7))
+        times.append(fastest(lambda h=hmm, t=tokens, m=hidden: h.log_posterior(t, m), repeats=7))
     slope = math.log(times[-1] / times[0]) / math.log(sizes[-1] / sizes[0])
     return {
         "what": f"growth with {what}, {sizes[0]} to {sizes[-1]}",

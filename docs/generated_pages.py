@@ -33,11 +33,15 @@ PACKAGES = {
 }
 
 
+NAMESPACES = ("guided", "chains", "study")
+
+
 def write(docs: Path) -> None:
     """All generated pages, into docs/generated; a page that is the same stays untouched."""
     pages = {"ledger.md": ledger_page(), "glossary.md": glossary_page()}
     pages["licences.md"] = licences_page()
     pages |= {f"api-{name.replace('.', '-')}.md": api_page(name) for name in PACKAGES}
+    pages["api-names.md"] = names_page()
     folder = docs / "generated"
     folder.mkdir(exist_ok=True)
     others = unlisted(docs)
@@ -156,6 +160,21 @@ def api_page(package: str) -> str:
                 lines.append(f".. autofunction:: {name}.{member}")
             lines.append("")
         lines += ["```", ""]
+    return "\n".join(lines)
+
+
+def names_page() -> str:
+    """What `import triptych` and its namespaces offer, each name with its home and first line."""
+    lines = ["# Names for users", ""]
+    for front in (triptych, *(getattr(triptych, name) for name in NAMESPACES)):
+        lines += [f"## {front.__name__}", "", "```{eval-rst}", f".. automodule:: {front.__name__}"]
+        lines += ["   :no-index:", "", "```", "", "| name | from | what it is |", "|---|---|---|"]
+        for name in front.__all__:
+            found = getattr(front, name)
+            home = found.__name__ if inspect.ismodule(found) else found.__module__
+            said = (inspect.getdoc(found) or "").partition("\n")[0].replace("|", "\\|")
+            lines.append(f"| `{name}` | `{home.removeprefix('triptych.')}` | {said} |")
+        lines.append("")
     return "\n".join(lines)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 MOST_BYTES = 12_000_000  # of a wheel
 JUNK = re.compile(
-    r"(^|/)(__pycache__|\.venv|\.git|runs|dist|\.pytest_cache|\.ruff_cache)(/|$)|\.pyc$"
+    r"(^|/)(__pycache__|[^/]*\.egg-info|\.venv|\.git|runs|dist|\.pytest_cache|\.ruff_cache)(/|$)|\.pyc$"
 )
 README_LINES = 10
 
@@ -38,9 +38,9 @@ def the_one(folder: Path, pattern: str) -> Path:
 def wheel_problems(names: list[str], size: int, root: Path = ROOT) -> list[str]:
     """What is wrong with the files of a wheel."""
     inside = set(names)
-    sources = [path for path in (root / "src" / "triptych").rglob("*") if path.is_file()]
+    sources = [path for path in (root / "src").rglob("*") if path.is_file()]
     wanted = {
-        f"triptych/{path.relative_to(root / 'src' / 'triptych').as_posix()}"
+        path.relative_to(root / "src").as_posix()
         for path in sources
         if not JUNK.search(path.as_posix())
     }

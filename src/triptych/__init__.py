@@ -2,7 +2,7 @@
 
     import triptych
 
-    hmm = triptych.HMM.random(states=4, vocab=5, length=12, seed=0)
+    hmm = triptych.HMM.random(states=4, vocab_size=5, length=12, seed=0)
     tokens = hmm.sample(100, rng=0)
     hmm.log_prob(tokens)
 
@@ -34,26 +34,30 @@ Laws of anybody's sampler
     law_of(program) is the exact law of a program of torch, numpy or Python's random, as it stands:
     a Law. kernel_of(step, states) is the same for a chain; certify_by_draws tests what cannot be
     entered. pytest finds the fixtures assert_law, assert_invariant and certify_by_draws.
-Guided generation on exact models, one module each with `sample`
+Guided generation on exact models, one module each with `sample`; guided has all that belongs to it
     ancestral, rejection, tokenwise, backtracking, best_of_n, blocks, particles, adaptive, vgb; the
     model is a RecomputingDecoder of anything with next_token_log_probs, the verifier a Rule or a
     value.
-Samplers of full sequences, one module each
+Samplers of full sequences, one module each; chains has all that belongs to them
     gibbs redraws blocks of positions, parallel draws many positions at once.
-Studies of your own
-    Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: triptych.studies.api.decide; for
+Studies of your own; study has all that belongs to them
+    Study, Settings, Unit, Rows, Claim, Scale; checks of a judge: study.above and more; for
     figures: Figure, Panel, Series, Heatmap. A notebook draws them.
 
 On the command line: triptych --help; triptych generate guides a model over a file of prompts.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from triptych.names import loaded_when_used
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from triptych import chains as chains
+    from triptych import guided as guided
     from triptych import hf as hf
+    from triptych import study as study
     from triptych.adaptation.prompts import Tuning as Tuning
     from triptych.core.axioms import check_sampler as check_sampler
     from triptych.core.axioms import check_structure as check_structure
@@ -129,88 +133,87 @@ if TYPE_CHECKING:
     from triptych.verifiers.reward import RewardModel as RewardModel
     from triptych.verifiers.text import TextRule as TextRule
 
-_HOME = {  # module -> what is taken from it
-    "adaptation.prompts": ["Tuning"],
-    "core.decoders": ["RecomputingDecoder"],
-    "core.axioms": ["check_sampler", "check_structure"],
-    "core.mask_laws": ["MaskLaw"],
-    "core.enumeration": ["exact_law"],
-    "core.randomness": ["TorchRng"],
-    "core.table": ["Table"],
-    "guidance.calibrate": ["calibrate"],
-    "guidance.guide": ["guide", "guide_each"],
-    "guidance.streaming": ["guide_stream"],
-    "guidance.probes": ["train_probe"],
-    "laws.certify": ["certify_by_draws"],
-    "laws.kernel": ["kernel_of"],
-    "laws.law": ["Law"],
-    "laws.program": ["law_of"],
-    "inference.guided.adaptive": ["Adaptive"],
-    "inference.guided.ancestral": ["Ancestral"],
-    "inference.guided.backtracking": ["Backtracking"],
-    "inference.guided.best_of_n": ["BestOfN"],
-    "inference.guided.blocks": ["Blocks"],
-    "inference.guided.greedy": ["Greedy"],
-    "inference.guided.majority": ["Majority"],
-    "inference.guided.particles": ["Particles"],
-    "inference.guided.rejection": ["Rejection"],
-    "inference.guided.tokenwise": ["Tokenwise"],
-    "inference.guided.vgb": ["Vgb"],
-    "inference.guided.transforms": ["Sampling"],
-    "models.language_models": ["CausalLM", "MaskedLM"],
-    "models.pretrained.causal": ["PretrainedCausalLM"],
-    "models.pretrained.masked": ["PretrainedMaskedLM"],
-    "models.transformer": ["Shape", "Transformer"],
-    "structures.cfg": ["CFG"],
-    "structures.brackets.dyck": ["Dyck"],
-    "structures.hidden_markov.hmm": ["HMM"],
-    "structures.ising": ["Ising"],
-    "structures.markov": ["Markov"],
-    "structures.hidden_markov.memory_hmm": ["MemoryHMM"],
-    "structures.topics": ["LDA", "Topics"],
-    "structures.uniform": ["Uniform"],
-    "studies.api.figures": ["Figure", "Heatmap", "Panel", "Series"],
-    "studies.api.study": ["Claim", "Rows", "Scale", "Settings", "Study", "Unit"],
-    "training.loop": ["Recipe", "fit", "gap_meter"],
-    "verifiers.exact": ["Rule"],
-    "verifiers.process_reward": ["ProcessReward"],
-    "verifiers.reward": ["RewardModel"],
-    "verifiers.text": ["TextRule"],
+# made from these imports by `python tools/names.py`
+_HOME = {
+    "Adaptive": "inference.guided.adaptive:Adaptive",
+    "Ancestral": "inference.guided.ancestral:Ancestral",
+    "Backtracking": "inference.guided.backtracking:Backtracking",
+    "BestOfN": "inference.guided.best_of_n:BestOfN",
+    "Blocks": "inference.guided.blocks:Blocks",
+    "CFG": "structures.cfg:CFG",
+    "CausalLM": "models.language_models:CausalLM",
+    "Claim": "studies.api.study:Claim",
+    "Dyck": "structures.brackets.dyck:Dyck",
+    "Figure": "studies.api.figures:Figure",
+    "Greedy": "inference.guided.greedy:Greedy",
+    "HMM": "structures.hidden_markov.hmm:HMM",
+    "Heatmap": "studies.api.figures:Heatmap",
+    "Ising": "structures.ising:Ising",
+    "LDA": "structures.topics:LDA",
+    "Law": "laws.law:Law",
+    "Majority": "inference.guided.majority:Majority",
+    "Markov": "structures.markov:Markov",
+    "MaskLaw": "core.mask_laws:MaskLaw",
+    "MaskedLM": "models.language_models:MaskedLM",
+    "MemoryHMM": "structures.hidden_markov.memory_hmm:MemoryHMM",
+    "Panel": "studies.api.figures:Panel",
+    "Particles": "inference.guided.particles:Particles",
+    "PretrainedCausalLM": "models.pretrained.causal:PretrainedCausalLM",
+    "PretrainedMaskedLM": "models.pretrained.masked:PretrainedMaskedLM",
+    "ProcessReward": "verifiers.process_reward:ProcessReward",
+    "Recipe": "training.loop:Recipe",
+    "RecomputingDecoder": "core.decoders:RecomputingDecoder",
+    "Rejection": "inference.guided.rejection:Rejection",
+    "RewardModel": "verifiers.reward:RewardModel",
+    "Rows": "studies.api.study:Rows",
+    "Rule": "verifiers.exact:Rule",
+    "Sampling": "inference.guided.transforms:Sampling",
+    "Scale": "studies.api.study:Scale",
+    "Series": "studies.api.figures:Series",
+    "Settings": "studies.api.study:Settings",
+    "Shape": "models.transformer:Shape",
+    "Study": "studies.api.study:Study",
+    "Table": "core.table:Table",
+    "TextRule": "verifiers.text:TextRule",
+    "Tokenwise": "inference.guided.tokenwise:Tokenwise",
+    "Topics": "structures.topics:Topics",
+    "TorchRng": "core.randomness:TorchRng",
+    "Transformer": "models.transformer:Transformer",
+    "Tuning": "adaptation.prompts:Tuning",
+    "Uniform": "structures.uniform:Uniform",
+    "Unit": "studies.api.study:Unit",
+    "Vgb": "inference.guided.vgb:Vgb",
+    "adaptive": "inference.guided.adaptive",
+    "ancestral": "inference.guided.ancestral",
+    "backtracking": "inference.guided.backtracking",
+    "best_of_n": "inference.guided.best_of_n",
+    "blocks": "inference.guided.blocks",
+    "calibrate": "guidance.calibrate:calibrate",
+    "certify_by_draws": "laws.certify:certify_by_draws",
+    "chains": "chains",
+    "check_sampler": "core.axioms:check_sampler",
+    "check_structure": "core.axioms:check_structure",
+    "exact_law": "core.enumeration:exact_law",
+    "fit": "training.loop:fit",
+    "gap_meter": "training.loop:gap_meter",
+    "gibbs": "inference.chains.gibbs",
+    "guide": "guidance.guide:guide",
+    "guide_each": "guidance.guide:guide_each",
+    "guide_stream": "guidance.streaming:guide_stream",
+    "guided": "guided",
+    "hf": "hf",
+    "kernel_of": "laws.kernel:kernel_of",
+    "law_of": "laws.program:law_of",
+    "objectives": "training.objectives",
+    "parallel": "inference.chains.parallel",
+    "particles": "inference.guided.particles",
+    "rejection": "inference.guided.rejection",
+    "step_forms": "verifiers.step_forms",
+    "study": "study",
+    "tokenwise": "inference.guided.tokenwise",
+    "train_probe": "guidance.probes:train_probe",
+    "vgb": "inference.guided.vgb",
 }
-_MODULES = {  # package -> its modules that are names here
-    "": ["hf"],
-    "inference.chains": ["gibbs", "parallel"],
-    "inference.guided": [
-        "adaptive",
-        "ancestral",
-        "backtracking",
-        "best_of_n",
-        "blocks",
-        "particles",
-        "rejection",
-        "tokenwise",
-        "vgb",
-    ],
-    "training": ["objectives"],
-    "verifiers": ["step_forms"],
-}
-_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_PACKAGE_OF = {name: package for package, names in _MODULES.items() for name in names}
 
-__all__ = sorted([*_MODULE_OF, *_PACKAGE_OF])  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _PACKAGE_OF:
-        home = filter(None, ("triptych", _PACKAGE_OF[name], name))
-        found = importlib.import_module(".".join(home))
-    elif name in _MODULE_OF:
-        found = getattr(importlib.import_module(f"triptych.{_MODULE_OF[name]}"), name)
-    else:
-        raise AttributeError(f"module 'triptych' has no attribute {name!r}: see help(triptych)")
-    globals()[name] = found
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+__all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
+__getattr__, __dir__ = loaded_when_used(__name__, _HOME)

@@ -32,7 +32,7 @@ FORMS = {
     "int32": lambda x: x.int(),
     "uint8": lambda x: x.byte(),
 }
-QUESTIONS = ("log_prob", "next_token_log_probs", "masked_log_probs", "posterior", "completable")
+QUESTIONS = ("log_prob", "next_token_log_probs", "masked_log_probs", "log_posterior", "completable")
 
 
 def asked(structure, form):
@@ -47,7 +47,7 @@ def asked(structure, form):
         "completable": (form(tokens[:, :-1]),),
         "log_value": (form(tokens[:, :-1]),),
         "masked_log_probs": (form(tokens), hidden.tolist()),
-        "posterior": (form(tokens), hidden.numpy()),
+        "log_posterior": (form(tokens), hidden.numpy()),
         "embed": (form(tokens),),
         "text": (form(tokens),),
     }
@@ -142,17 +142,17 @@ def test_numpy_sizes_become_plain_ones(label):
 
 @unchecked
 def test_random_constructors_refuse_sizes_that_are_none():
-    makers = {
-        "states": lambda x: HMM.random(x, 2, 3, seed=0),
-        "vocab": lambda x: HMM.random(2, x, 3, seed=0),
-        "length": lambda x: HMM.random(2, 2, x, seed=0),
-        "cells": lambda x: MemoryHMM.random(2, x, 1, 2, 3, seed=0),
-        "hidden": lambda x: MemoryHMM.random_permutation_mixture(2, x, 2, 3, seed=0),
-        "max_depth": lambda x: Dyck.prefixes(2, x, 4, q=0.5),
-        "types": lambda x: Dyck.prefixes(x, 2, 4, q=0.5),
-        "vocab_size": lambda x: Table.random(x, 2, seed=0),
-    }
-    for name, make in makers.items():
+    makers = [
+        ("states", lambda x: HMM.random(x, 2, 3, seed=0)),
+        ("vocab_size", lambda x: HMM.random(2, x, 3, seed=0)),
+        ("length", lambda x: HMM.random(2, 2, x, seed=0)),
+        ("cells", lambda x: MemoryHMM.random(2, x, 1, 2, 3, seed=0)),
+        ("hidden", lambda x: MemoryHMM.random_permutation_mixture(2, x, 2, 3, seed=0)),
+        ("max_depth", lambda x: Dyck.prefixes(2, x, 4, q=0.5)),
+        ("types", lambda x: Dyck.prefixes(x, 2, 4, q=0.5)),
+        ("vocab_size", lambda x: Table.random(x, 2, seed=0)),
+    ]
+    for name, make in makers:
         make(np.int64(2))
         for bad in (2.5, 2.0, -1, 0, "a", None, math.nan, 2**63):
             with pytest.raises(UserError, match=f"{name} is"):

@@ -77,7 +77,7 @@ def test_a_posterior_over_hidden_states_is_normalised(example):
     structure = example.value
     tokens = Table.of(structure).support[:20]
     for pattern in (torch.zeros_like(tokens), torch.ones_like(tokens)):
-        total = structure.posterior(tokens, pattern.bool()).logsumexp(-1)
+        total = structure.log_posterior(tokens, pattern.bool()).logsumexp(-1)
         torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-9, rtol=0)
 
 

@@ -23,7 +23,7 @@ from triptych.core.display import (
     number,
     records_table,
 )
-from triptych.core.enumeration import Law
+from triptych.core.enumeration import ExactLaw
 from triptych.core.estimates import Estimate, mean
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.randomness import TorchRng
@@ -197,15 +197,15 @@ def test_networks_and_decoders_say_their_sizes():
 
 
 def test_a_law_prints_what_fits_and_shows_the_rest_in_a_page():
-    assert repr(Law({"a": 0.25, "b": 0.75})) == "Law('b': 0.75, 'a': 0.25)"
-    many = Law({(k, k): 0.01 for k in range(100)}, missing=0.0)
+    assert repr(ExactLaw({"a": 0.25, "b": 0.75})) == "ExactLaw('b': 0.75, 'a': 0.25)"
+    many = ExactLaw({(k, k): 0.01 for k in range(100)}, missing=0.0)
     assert len(repr(many)) < 120
     assert repr(many).endswith(" more)")
-    assert "missing 0.5" in repr(Law({0: 0.5}, missing=0.5))
-    assert repr(Law({"x" * 500: 1.0})) == "Law(1 outcome)"
+    assert "missing 0.5" in repr(ExactLaw({0: 0.5}, missing=0.5))
+    assert repr(ExactLaw({"x" * 500: 1.0})) == "ExactLaw(1 outcome)"
     text = text_of(many._repr_html_())
     assert "and 88 more" in text
-    assert "<b>" in text_of(Law({"<b>": 1.0})._repr_html_())
+    assert "<b>" in text_of(ExactLaw({"<b>": 1.0})._repr_html_())
 
 
 def test_a_table_shows_its_most_likely_sequences():

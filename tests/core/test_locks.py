@@ -41,7 +41,7 @@ import triptych.guidance.guide
 
 hmm = HMM([0.5, 0.5], [[0.9, 0.1], [0.1, 0.9]], [[0.8, 0.2], [0.2, 0.8]], 3)
 hidden = torch.tensor([[False, True, True]])
-print(hmm.posterior([[0, 0, 0]], hidden).exp()[0, 0].tolist())
+print(hmm.log_posterior([[0, 0, 0]], hidden).exp()[0, 0].tolist())
 sample = algorithms()["rejection"]().sample
 found = sample(RecomputingDecoder(Uniform(2, 3), 4), Rule(lambda x: sum(x) <= 1), length=3,
                rng=TorchRng(0))

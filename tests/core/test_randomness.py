@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.support.refusals import refused
 
 from triptych.core import randomness
-from triptych.core.enumeration import Law, exact_law, exact_transition_matrix
+from triptych.core.enumeration import ExactLaw, exact_law, exact_transition_matrix
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng, as_rng
@@ -180,7 +180,7 @@ def test_a_tensor_is_no_outcome():
 
 
 def test_laws_are_conditioned_and_compared():
-    law = Law({"a": 0.5, "b": 0.3, None: 0.2})
+    law = ExactLaw({"a": 0.5, "b": 0.3, None: 0.2})
     accepted = law.given(lambda x: x is not None)
     assert accepted.probs == pytest.approx({"a": 0.625, "b": 0.375})
     assert accepted.total_variation({"a": 0.625, "c": 0.375}) == pytest.approx(0.375)

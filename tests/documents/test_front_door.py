@@ -1,6 +1,5 @@
 """`import triptych` gives what users need, at once, and loads nothing before it is used."""
 
-import ast
 import inspect
 import re
 import subprocess
@@ -8,33 +7,48 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.documents.test_pages import tool
 
 import triptych
 
+FRONTS = [triptych, triptych.guided, triptych.chains, triptych.study]
+EACH = [(front, name) for front in FRONTS for name in front.__all__]
 
-@pytest.mark.parametrize("name", triptych.__all__)
-def test_every_name_is_the_thing_itself(name):
-    found = getattr(triptych, name)
+
+@pytest.mark.parametrize(("front", "name"), EACH, ids=lambda each: getattr(each, "__name__", each))
+def test_every_name_is_the_thing_itself(front, name):
+    found = getattr(front, name)
     home = found.__name__ if inspect.ismodule(found) else found.__module__
     assert home.startswith("triptych.")
     assert home.rsplit(".", 1)[-1] == name or getattr(sys.modules[home], name) is found
-    assert getattr(triptych, name) is found
-    assert re.search(rf"\b{name}\b", triptych.__doc__ or ""), "help(triptych) names it"
+    assert getattr(front, name) is found
+    assert re.search(rf"\b{name}\b", front.__doc__ or ""), f"help({front.__name__}) names it"
 
 
-def test_what_a_type_checker_sees_is_what_there_is():
-    tree = ast.parse(Path(triptych.__file__).read_text())
-    (block,) = (node for node in tree.body if isinstance(node, ast.If))
-    seen = {
-        alias.asname: f"{node.module}.{alias.name}"
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    assert sorted(name for name in seen if name) == triptych.__all__
-    for name, path in seen.items():
-        home = (triptych._MODULE_OF | triptych._PACKAGE_OF)[name]
-        assert path == ".".join(filter(None, ("triptych", home, name)))
+@pytest.mark.parametrize("front", FRONTS)
+def test_what_a_type_checker_sees_is_what_there_is(front):
+    names = tool("names")
+    text = Path(front.__file__).read_text("utf-8")
+    assert names.written(text) == text, "run python tools/names.py"
+    assert sorted(names.listed(text)) == front.__all__ == sorted(front._HOME)
+    assert front.__name__.rpartition(".")[2].replace("triptych", "__init__") in names.MODULES
+
+
+def test_a_name_that_is_listed_and_not_in_the_table_is_noticed():
+    names = tool("names")
+    text = Path(triptych.study.__file__).read_text("utf-8")
+    line = "    from triptych.core.table import Table as Table\n"
+    more = text.replace("if TYPE_CHECKING:\n", f"if TYPE_CHECKING:\n{line}")
+    assert names.listed(more)["Table"] == "core.table:Table"
+    assert '    "Table": "core.table:Table",\n' in names.written(more) != more
+
+
+@pytest.mark.parametrize("front", FRONTS[1:])
+def test_the_example_of_a_namespace_runs(front):
+    example = re.search(r"\n\n((?:    .*\n|\n)+?)\n(?=\S)", front.__doc__ or "")[1]
+    namespace = {"triptych": triptych}
+    exec(inspect.cleandoc(example), namespace)  # our own text
+    assert len(namespace) > 3
 
 
 def test_nothing_heavy_is_loaded_before_it_is_used():

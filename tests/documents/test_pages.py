@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from triptych.lab.results.ledger import load_ledger
-from triptych.lab.results.ranking import Finding, Judged
+from triptych.lab.results.ranking import ClaimFinding, Judged
 
 ROOT = Path(__file__).parents[2]
 
@@ -47,7 +47,7 @@ def test_the_table_by_hand(pages):
     entry = next(e for e in load_ledger() if e.id == "wei.thm-3.3")
 
     def line(scope, status, exceptions=()):
-        finding = Finding("s", "paper", True, status, exceptions=exceptions, scope=scope)
+        finding = ClaimFinding("s", "paper", True, status, exceptions=exceptions, scope=scope)
         return Judged(entry, status, (finding,), "s")
 
     found = [line("as published", "fails"), line("transferred", "holds", ("at 0",))]

@@ -24,7 +24,7 @@ def anything(text):
 
 
 def refused(sentence, **arguments):
-    given = {"model": LM, "prompts": ["a"], "verifier": anything, "max_new_tokens": 3}
+    given = {"lm": LM, "prompts": ["a"], "verifier": anything, "max_new_tokens": 3}
     given["algorithm"] = "backtracking"
     with pytest.raises(UserError, match=sentence) as caught:
         guide(**given | arguments)
@@ -135,17 +135,15 @@ def test_a_folder_without_a_tokenizer(tmp_path):
 
 
 def test_what_stands_in_place_of_the_model():
-    refused("pass it with its tokenizer, PretrainedCausalLM", model=LM.model)
-    refused("load it first, PretrainedCausalLM.from_pretrained", model="gpt2")
-    refused("this model has no tokenizer", model=PretrainedCausalLM(LM.model))
+    refused("pass it with its tokenizer, PretrainedCausalLM", lm=LM.model)
+    refused("load it first, PretrainedCausalLM.from_pretrained", lm="gpt2")
+    refused("this model has no tokenizer", lm=PretrainedCausalLM(LM.model))
 
 
 def test_prompts():
     assert len(guide(LM, [""], anything, max_new_tokens=3).texts) == 1
     without_bos = PretrainedCausalLM(LM.model, tiny_tokenizer(), bos=False)
-    refused(
-        r"prompts\[1\] is empty, and this model has no BOS", model=without_bos, prompts=["a", ""]
-    )
+    refused(r"prompts\[1\] is empty, and this model has no BOS", lm=without_bos, prompts=["a", ""])
     refused("prompts is empty", prompts=[])
     refused("prompts is None", prompts=None)
     refused(r"prompts\[0\] is \[1, 2\]; it must be a string", prompts=[[1, 2]])
@@ -157,7 +155,7 @@ def test_prompts():
 def test_conversations():
     plain = tiny_tokenizer()
     plain.chat_template = None
-    refused("has no chat template", model=PretrainedCausalLM(LM.model, plain), chat=True)
+    refused("has no chat template", lm=PretrainedCausalLM(LM.model, plain), chat=True)
     refused("a message is a dictionary with 'role'", prompts=[[{"role": "user"}]], chat=True)
     refused("messages is empty", prompts=[[]], chat=True)
 

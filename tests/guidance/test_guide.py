@@ -211,11 +211,11 @@ def test_the_page():
         ({"verifier": lambda text: "yes"}, "answered 'yes' to the text"),
         ({"max_new_tokens": 0}, "max_new_tokens is 0"),
         ({"sampling": {"temperature": 0}}, "sampling is a dict; it must be a Sampling"),
-        ({"model": 3}, "model is"),
+        ({"lm": 3}, "lm is"),
     ],
 )
 def test_bad_input_gets_a_sentence(arguments, sentence, unchecked_shapes):
-    given = {"model": LM, "prompts": ["a"], "verifier": few_zeros, "max_new_tokens": 4}
+    given = {"lm": LM, "prompts": ["a"], "verifier": few_zeros, "max_new_tokens": 4}
     with pytest.raises((UserError, RuntimeError), match=sentence):
         guide(**given | arguments)
 

@@ -93,7 +93,7 @@ def test_bad_input_gets_a_sentence(probe, tmp_path, unchecked_shapes):
     save_file({"x": torch.zeros(1)}, tmp_path / "other.safetensors")
     (tmp_path / "text").write_text("no tensors")
     for given, sentence in [
-        (lambda: train_probe(3, GOOD, BAD), "model is 3"),
+        (lambda: train_probe(3, GOOD, BAD), "lm is 3"),
         (lambda: train_probe(LM, [], BAD), "good is empty"),
         (lambda: train_probe(LM, "good", BAD), "good is 'good'"),
         (lambda: train_probe(LM, GOOD, [("a", "b", "c", "d")]), "bad holds"),

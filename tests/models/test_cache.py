@@ -220,7 +220,7 @@ def test_a_whole_sequence_has_its_log_prob():
 
 
 def test_recomputing_works_on_an_exact_structure():
-    hmm = HMM.random(states=3, vocab=VOCAB, length=5, seed=0)
+    hmm = HMM.random(states=3, vocab_size=VOCAB, length=5, seed=0)
     decoder = RecomputingDecoder(hmm, 2)
     decoder.extend(torch.tensor([[0, 1], [2, 3]]))
     decoder.append(torch.tensor([3]), torch.tensor([1]))

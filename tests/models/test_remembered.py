@@ -69,6 +69,6 @@ def test_it_is_a_decoder_and_says_what_it_needs():
     with refused("layer"):
         PrefixMemory(model(), layer=3)
     with refused("lm"):
-        PrefixMemory(HMM.random(states=2, vocab=2, length=2, seed=0))  # pyright: ignore[reportArgumentType]
+        PrefixMemory(HMM.random(states=2, vocab_size=2, length=2, seed=0))  # pyright: ignore[reportArgumentType]
     with refused("memory"):
         RememberedDecoder(model(), 1)  # pyright: ignore[reportArgumentType]

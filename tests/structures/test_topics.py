@@ -40,13 +40,13 @@ def test_set_posterior_and_closed_form_agree():
     topics = Topics(topics=5, words=2, drawn=3, length=4)
     tokens = topics.sample(30, TorchRng(0))
     hidden = torch.tensor([True, False, True, False]).expand_as(tokens)
-    sets, log_posterior = topics.set_posterior(tokens, hidden)
+    sets, log_posterior = topics.log_set_posterior(tokens, hidden)
     inside = torch.zeros((len(sets), 5), dtype=torch.float64).scatter(1, sets, 1.0)
     torch.testing.assert_close(log_posterior.exp().sum(-1), torch.ones(30).double())
     by_sets = log_posterior.exp() @ inside
     seen = torch.zeros((30, 5), dtype=torch.bool).scatter(1, tokens[:, 1::2] // 2, True)
     torch.testing.assert_close(by_sets, topics.topic_probs(seen))
-    position = topics.posterior(tokens, hidden).exp()[:, 0]
+    position = topics.log_posterior(tokens, hidden).exp()[:, 0]
     torch.testing.assert_close(position, by_sets / 3)
 
 
@@ -139,7 +139,9 @@ def test_many_topics_do_not_underflow():
     assert torch.isfinite(topics.log_prob(tokens)).all()
     assert torch.isfinite(topics.next_token_log_probs(tokens[:, :2999]).max())
     with refused("topics"):
-        Topics(40, 2, 20, 4).set_posterior(torch.zeros((1, 4)).long(), torch.ones((1, 4)).bool())
+        Topics(40, 2, 20, 4).log_set_posterior(
+            torch.zeros((1, 4)).long(), torch.ones((1, 4)).bool()
+        )
 
 
 @pytest.mark.parametrize("alpha", [0.1, 0.7])
@@ -150,7 +152,7 @@ def test_the_posterior_topic_of_lda_is_the_topic_of_the_word(alpha):
     tokens, hidden = table.support[:40], torch.tensor([False, True, True]).expand(40, -1)
     words = table.masked_log_probs(tokens, hidden).exp()
     wanted = torch.stack([words[..., :2].sum(-1), words[..., 2:4].sum(-1), words[..., 4]], -1)
-    torch.testing.assert_close(lda.posterior(tokens, hidden).exp(), wanted)
+    torch.testing.assert_close(lda.log_posterior(tokens, hidden).exp(), wanted)
 
 
 def test_bad_input_is_explained():

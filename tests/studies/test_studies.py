@@ -139,6 +139,7 @@ def test_settings_are_overridden_by_type():
     assert override(Sizes(), {"depths": "5"}).depths == (5,)
     assert override(Sizes(), {"depths": "5, 6"}).depths == (5, 6)
     assert override(Sizes(), {"names": "b,c"}).names == ("b", "c")
+    assert override(Sizes(), {"names": ""}).names == ()
 
 
 @pytest.mark.parametrize(

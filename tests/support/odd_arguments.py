@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from triptych.core import samplers
 from triptych.core.counting import Counted
 from triptych.core.decoders import Prefixes, RecomputingDecoder
-from triptych.core.enumeration import Law
+from triptych.core.enumeration import ExactLaw
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.plugins import Plugin
 from triptych.core.protocols import Question
@@ -134,7 +134,7 @@ OBJECTS: dict[str, Callable[[], Any]] = {
     "RecomputingDecoder": decoder,
     "MaskLaw": lambda: MaskLaw.of_size(3, 1),
     "Plugin": lambda: Plugin("structures", "table", "triptych.core.table", "", "triptych"),
-    "Law": lambda: Law({"a": 0.5, "b": 0.5}),
+    "ExactLaw": lambda: ExactLaw({"a": 0.5, "b": 0.5}),
     "TorchRng": lambda: TorchRng(0),
     "RowStreams": lambda: RowStreams(0, torch.arange(2)),
     "EvenParity": lambda: EvenParity(3),
@@ -217,11 +217,11 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "verifiers.grammar.Grammar.from_pydantic": lambda: {"model": Settings},
     "verifiers.grammar.Grammar.from_python_type": lambda: {"type_": int},
     "verifiers.grammar.Grammar.from_regex": lambda: {"pattern": "ab*"},
-    "verifiers.grammar.Grammar.on": lambda: {"model": LETTERS, "engine": "triptych"},
+    "verifiers.grammar.Grammar.on": lambda: {"lm": LETTERS, "engine": "triptych"},
     "verifiers.vocabulary.Vocabulary": lambda: {"tokens": ["a", "b"], "ends": [1]},
-    "verifiers.vocabulary.Vocabulary.of": lambda: {"model": LETTERS},
+    "verifiers.vocabulary.Vocabulary.of": lambda: {"lm": LETTERS},
     "verifiers.vocabulary.Vocabulary.spelled": lambda: {"text": "abba"},
-    "core.conditionals.every_next_token_log_probs": lambda: {"oracle": BITS, "tokens": ROWS},
+    "core.conditionals.every_next_token_log_probs": lambda: {"lm": BITS, "tokens": ROWS},
     "core.counting.Counted": lambda: {"oracle": Everything()},
     "core.decoders.Prefixes": lambda: {
         "batch": 2,
@@ -274,10 +274,10 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "mask_token": 2,
         "p_m": 0.5,
     },
-    "core.enumeration.Law": lambda: {"probs": {0: 0.5, 1: 0.5}},
-    "core.enumeration.Law.expectation": lambda: {"f": lambda x: 1.0},
-    "core.enumeration.Law.given": lambda: {"condition": lambda x: x == "a"},
-    "core.enumeration.Law.total_variation": lambda: {"target": {"a": 1.0}},
+    "core.enumeration.ExactLaw": lambda: {"probs": {0: 0.5, 1: 0.5}},
+    "core.enumeration.ExactLaw.expectation": lambda: {"f": lambda x: 1.0},
+    "core.enumeration.ExactLaw.given": lambda: {"condition": lambda x: x == "a"},
+    "core.enumeration.ExactLaw.total_variation": lambda: {"target": {"a": 1.0}},
     "core.plugins.plugins": lambda: {"group": "studies"},
     "core.randomness.TorchRng": lambda: {"seed": 0},
     "core.randomness.TorchRng.categorical": lambda: {"log_probs": LAW},
@@ -299,7 +299,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "structures.prompts.asked": lambda: {"cases": 2, "name": "f"},
     "structures.prompts.make_prompt": lambda: {"name": "knk", "sums": [(1, 2)], "cases": 2},
     "structures.prompts.draw_prompts": lambda: {"names": ["knk"], "rng": 0, "cases": 2},
-    "structures.prompts.random_names": lambda: {"count": 2, "rng": 0},
+    "structures.prompts.random_names": lambda: {"n": 2, "rng": 0},
     "structures.prompts.name_and_completion": lambda: {"text": "a"},
     "structures.evaluate.evaluate": lambda: {"text": "a", "name": "f"},
     "structures.evaluate.count_cases": lambda: {"prompts": [[]]},
@@ -386,19 +386,19 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "structures.hmm.HMM.random": lambda: {
         "states": 2,
-        "vocab": 2,
+        "vocab_size": 2,
         "length": 3,
         "seed": 0,
     },
     "structures.hmm.HMM.random_permutation_mixture": lambda: {
         "states": 2,
-        "vocab": 2,
+        "vocab_size": 2,
         "length": 3,
         "seed": 0,
     },
     "structures.hmm.HMM.random_sparse": lambda: {
         "states": 3,
-        "vocab": 2,
+        "vocab_size": 2,
         "length": 3,
         "seed": 0,
     },
@@ -456,14 +456,14 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "values": 2,
         "cells": 2,
         "syntax": 1,
-        "vocab": 2,
+        "vocab_size": 2,
         "length": 3,
         "seed": 0,
     },
     "structures.memory_hmm.MemoryHMM.random_permutation_mixture": lambda: {
         "values": 2,
         "hidden": 2,
-        "vocab": 2,
+        "vocab_size": 2,
         "length": 3,
         "seed": 0,
     },
@@ -566,18 +566,18 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "n": 2,
         "block_end": 1,
     },
-    "inference.sequences.check_oracle": lambda: {"oracle": TABLE},
+    "inference.sequences.check_oracle": lambda: {"lm": TABLE},
     "inference.sequences.positions_of": lambda: {"hidden": HIDDEN},
     "inference.sequences.uniform_on": lambda: {"allowed": HIDDEN},
     "inference.gibbs.step": lambda: {
-        "oracle": TABLE,
+        "lm": TABLE,
         "tokens": ROWS,
         "masks": MaskLaw.of_size(3, 1),
         "rng": TorchRng(0),
     },
     "inference.gibbs.cost": lambda: {"masks": MaskLaw.of_size(3, 1), "vocab_size": 2},
     "inference.gibbs.block_log_probs": lambda: {
-        "oracle": TABLE,
+        "lm": TABLE,
         "tokens": ROWS,
         "hidden": HIDDEN,
     },
@@ -592,7 +592,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
         "target": TABLE.as_dict(),
         "reversible": True,
     },
-    "inference.refinement.MaskedRefiner": lambda: {"oracle": TABLE},
+    "inference.refinement.MaskedRefiner": lambda: {"lm": TABLE},
     "inference.refinement.MaskedRefiner.log_probs": lambda: {
         "hypotheses": ROWS,
         "lengths": [3, 3],
@@ -604,7 +604,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "inference.refinement.drop_stutter": lambda: {"tokens": ROWS, "lengths": [3, 2]},
     "inference.refinement.mask_start": lambda: {"lengths": [3, 2], "mask_token": 2},
-    "inference.refinement.random_start": lambda: {"lengths": [3, 2], "vocab": 2, "rng": 0},
+    "inference.refinement.random_start": lambda: {"lengths": [3, 2], "vocab_size": 2, "rng": 0},
     "inference.refinement.refine": lambda: {
         "refiner": MaskedRefiner(TABLE, 2),
         "initial": ROWS,
@@ -614,12 +614,12 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "inference.refinement.scores": lambda: {"log_probs": LAW, "lengths": [3, 2]},
     "inference.refinement.stutters": lambda: {"tokens": ROWS, "lengths": [3, 2]},
     "inference.parallel.independent_step": lambda: {
-        "oracle": TABLE,
+        "lm": TABLE,
         "tokens": ROWS,
         "rng": TorchRng(0),
     },
     "inference.parallel.block_step": lambda: {
-        "oracle": TABLE,
+        "lm": TABLE,
         "tokens": ROWS,
         "masks": MaskLaw.of_size(3, 1),
         "rng": TorchRng(0),
@@ -628,7 +628,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "inference.parallel.blank": lambda: {"chains": 2, "length": 3},
     "inference.parallel.even_schedule": lambda: {"hidden": 3, "rounds": 2},
     "inference.parallel.unmask": lambda: {
-        "oracle": TABLE,
+        "lm": TABLE,
         "tokens": ROWS,
         "hidden": HIDDEN,
         "rng": TorchRng(0),
@@ -637,7 +637,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     "inference.parallel.most_confident": lambda: {
         "confidence": f64([[0.1, 0.2, 0.3]] * 2),
         "hidden": HIDDEN,
-        "count": 1,
+        "n": 1,
     },
     "inference.particles.sample": lambda: guided() | {"n": 2},
     "inference.particles.law": lambda: {
@@ -715,7 +715,7 @@ ARGUMENTS: dict[str, Callable[[], Kwargs]] = {
     },
     "verifiers.probe.as_labels": lambda: {"correct": CORRECT},
     "verifiers.exact.ExactValue": lambda: {"table": TABLE, "outcome": SomeZero(3)},
-    "verifiers.exact.RatioValue": lambda: {"model": BITS, "target": TABLE},
+    "verifiers.exact.RatioValue": lambda: {"lm": BITS, "target": TABLE},
     "verifiers.exact.DyckVerifier": lambda: {"dyck": Dyck.prefixes(1, 2, 3, q=0.5)},
     "verifiers.exact.Rule": lambda: {"function": lambda x: True},
     "verifiers.exact.Outcome": lambda: {"value": SomeZero(3), "length": 3},

@@ -240,7 +240,7 @@ def recorded_pair(device="cpu", **more):
     for recorded in (True, False):
         net = Transformer(Shape(vocab_size=5, length=6, width=8, causal=False), seed=0)
         lm = MaskedLM(net.to(device))
-        truth = HMM.random(states=3, vocab=4, length=6, seed=0).to(device)
+        truth = HMM.random(states=3, vocab_size=4, length=6, seed=0).to(device)
         recipe = Recipe(steps=20, batch=4, clip=1.0, recorded=recorded, **more)
         history = fit(
             lm, truth.sample, masked(words=4, p_m=0.5, truth=truth), recipe, TorchRng(0, device)
@@ -299,7 +299,7 @@ def test_half_copies_are_for_recorded_steps_on_a_gpu():
 
 def test_a_recorded_recipe_takes_no_checkpoint(tmp_path):
     lm = MaskedLM(Transformer(Shape(vocab_size=5, length=6, width=8, causal=False), seed=0))
-    truth = HMM.random(states=3, vocab=4, length=6, seed=0)
+    truth = HMM.random(states=3, vocab_size=4, length=6, seed=0)
     recipe = Recipe(steps=2, batch=4, recorded=True)
     with pytest.raises(UserError, match="recorded recipe"):
         fit(lm, truth.sample, masked(words=4, p_m=0.5), recipe, 0, checkpoint=tmp_path / "kept")

@@ -20,7 +20,7 @@ from triptych.training.loop import check_tokens, fit, gap_meter
 from triptych.training.objectives import masked, next_token, positions
 from triptych.training.step import Recipe
 
-TRUTH = HMM.random(states=3, vocab=5, length=8, seed=0)
+TRUTH = HMM.random(states=3, vocab_size=5, length=8, seed=0)
 RECIPE = Recipe(steps=2, learning_rate=1e-3, batch=16)
 
 
@@ -73,7 +73,7 @@ def test_a_network_without_room_is_a_sentence(name, train):
     for vocab_size in (5, 3, *([7] if exact else [])):
         with pytest.raises(UserError, match=rf"{special}.*vocab_size=6, the tokens and one more"):
             train(model_of(kind, vocab_size, 8), objective)
-    with refused("model"):
+    with refused("lm"):
         train(model_of(kind, 6, 7), objective)
 
 

@@ -145,7 +145,7 @@ class Ratio:
             Dyck.fixed_length(6, type_probs=f64([0.5, 0.5]), q=0.5),
             Dyck.fixed_length(6, type_probs=f64([0.2, 0.8]), q=0.4, max_depth=2),
         ),
-        (HMM.random(states=3, vocab=2, length=5, seed=0), Table.random(2, 5, seed=3)),
+        (HMM.random(states=3, vocab_size=2, length=5, seed=0), Table.random(2, 5, seed=3)),
     ],
     ids=["tables", "brackets in a table", "brackets", "an HMM"],
 )
@@ -194,7 +194,7 @@ def test_a_target_outside_the_model_is_an_error():
     for _ in range(2):
         with refused("target"):
             value.log_value(prefix((0, 0), (1, 0)))
-    with refused("model"):
+    with refused("lm"):
         RatioValue(fair(2), Table.random(3, 2, seed=0))
 
 

@@ -19,6 +19,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from triptych.core.deprecation import renamed
 from triptych.core.validation import UserError, as_device, check_shape
 
 TIE = 1e-9  # scores closer than this to the maximum share it
@@ -60,9 +61,10 @@ class AttentionHead(nn.Module):
         self.hard, self.tie = hard, tie
 
     @classmethod
+    @renamed(vocab="vocab_size")
     def random(
         cls,
-        vocab: int,
+        vocab_size: int,
         length: int,
         *,
         keys: int = 16,
@@ -80,11 +82,11 @@ class AttentionHead(nn.Module):
 
         return cls(
             query=drawn(keys, scale=keys**-0.5),
-            key=drawn(keys, vocab, scale=1.0),
+            key=drawn(keys, vocab_size, scale=1.0),
             position=torch.zeros(length, keys, device=device, dtype=dtype),
-            value=drawn(values, vocab, scale=1.0),
+            value=drawn(values, vocab_size, scale=1.0),
             mix=drawn(classes, values, scale=values**-0.5),
-            embedding=1.0 + drawn(vocab + 1, values, scale=0.1),
+            embedding=1.0 + drawn(vocab_size + 1, values, scale=0.1),
             hard=False,
         )
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from triptych.adaptation.attention import AttentionHead
 from triptych.adaptation.linear import PAPER_RECIPE, LinearHead, Solver
+from triptych.core.deprecation import renamed
 from triptych.core.protocols import SoftMasked
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError, as_integers, as_seed, as_size, check_can
@@ -43,9 +44,10 @@ class Tuning:
     sigmoid of such numbers.
     """
 
+    @renamed(model="lm")
     def __init__(
         self,
-        model: SoftMasked,
+        lm: SoftMasked,
         *,
         prompt_length: int = 0,
         head: HeadKind = "linear",
@@ -53,7 +55,7 @@ class Tuning:
         recipe: Recipe = PAPER_RECIPE,
         seed: int = 0,
     ) -> None:
-        check_can("model", model, "embed", "soft_masked_probs", "soft_range")
+        check_can("lm", lm, "embed", "soft_masked_probs", "soft_range")
         prompt_length, seed = as_size("prompt_length", prompt_length, at_least=0), as_seed(seed)
         if head not in ("linear", "attention"):
             raise UserError(
@@ -63,7 +65,7 @@ class Tuning:
             raise UserError(
                 "solver='newton' is for a linear head without a prompt: only that problem is convex"
             )
-        self.model, self.prompt_length, self.head_kind = model, prompt_length, head
+        self.model, self.prompt_length, self.head_kind = lm, prompt_length, head
         self.solver: Solver = solver
         self.recipe, self.seed = recipe, seed
         self.losses: list[float] = []

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.conditionals import every_next_token_log_probs
-from triptych.core.enumeration import Law, exact_law, exact_transition_matrix
+from triptych.core.enumeration import ExactLaw, exact_law, exact_transition_matrix
 from triptych.core.estimates import tv_tolerance
 from triptych.core.protocols import Density, EveryNextToken, Masked, NextToken
 from triptych.core.randomness import TorchRng
@@ -133,7 +133,7 @@ def check_sampler(example: OneShot | Chain) -> list[Finding]:
             tolerance = TOLERANCE + 2 * law.missing
             case = None
             if not off <= tolerance:
-                wanted = Law(dict(target)).probs
+                wanted = ExactLaw(dict(target)).probs
                 case = _worst_outcome("outcome {}", accepted.probs, wanted, "attempt")
             return [Finding("law is the target", off, tolerance, case)]
         case Chain(step, target, reversible):

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed_names
 from triptych.core.display import MAX_BARS, bars, card, counted, facts_table
 from triptych.core.protocols import Rng
 from triptych.core.randomness import checked_probabilities
@@ -28,6 +29,8 @@ from triptych.core.validation import (
     set_fields,
     shown,
 )
+
+__getattr__ = renamed_names(__name__, Law="ExactLaw")
 
 _LINE = 80  # letters of outcomes that a law prints
 _ROUNDING = 1e-6
@@ -97,7 +100,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Law:
+class ExactLaw:
     """An exact finite law.
 
     probs
@@ -125,30 +128,30 @@ class Law:
         if more := len(self.probs) - len(texts):
             texts.append(f"{more} more" if texts else counted(more, "outcome"))
         missing = [f"missing {self.missing:.3g}"] if self.missing else []
-        return f"Law({', '.join(texts + missing)})"
+        return f"{type(self).__name__}({', '.join(texts + missing)})"
 
     def _repr_html_(self) -> str:
         found = self._likeliest()
         facts = {"outcomes": len(self.probs), "missing": self.missing}
         named = [(repr(outcome), p) for outcome, p in found[:MAX_BARS]]
         pieces = bars(named, title="most likely outcomes", more=max(0, len(found) - MAX_BARS))
-        return card("Law", facts_table(facts), pieces)
+        return card("ExactLaw", facts_table(facts), pieces)
 
     def _likeliest(self) -> list[tuple[Any, float]]:
         return sorted(self.probs.items(), key=lambda item: -item[1])
 
-    def given(self, condition: Callable[[Any], bool]) -> "Law":
+    def given(self, condition: Callable[[Any], bool]) -> "ExactLaw":
         """The law conditioned on an event; raises when the event has no mass."""
         check_callable("condition", condition, "condition(outcome)")
         kept = {x: p for x, p in self.probs.items() if condition(x)}
         mass = sum(kept.values())
         if mass == 0:
             raise UserError("the condition holds on no outcome of this law", parameter="condition")
-        return Law({x: p / mass for x, p in kept.items()})
+        return ExactLaw({x: p / mass for x, p in kept.items()})
 
-    def total_variation(self, target: "Law | dict[Any, float]") -> float:
+    def total_variation(self, target: "ExactLaw | dict[Any, float]") -> float:
         """½ Σ |p - q| over the union of the supports."""
-        other = target.probs if isinstance(target, Law) else _as_probs("target", target)
+        other = target.probs if isinstance(target, ExactLaw) else _as_probs("target", target)
         outcomes = self.probs.keys() | other.keys()
         return 0.5 * sum(abs(self.probs.get(x, 0.0) - other.get(x, 0.0)) for x in outcomes)
 
@@ -181,7 +184,7 @@ def exact_law(
     cutoff: Number = 0.0,
     max_runs: Count = 1_000_000,
     max_choices: Count = 10_000,
-) -> Law:
+) -> ExactLaw:
     """The law of `program(rng)`, by depth-first search over its choices.
 
     `program` must be a function of its choices alone. A program that may run forever needs a
@@ -220,7 +223,7 @@ def exact_law(
             "make the case smaller or pass a cutoff",
             parameter="max_runs",
         )
-    return Law(dict(probs), search.missing)
+    return ExactLaw(dict(probs), search.missing)
 
 
 def exact_transition_matrix(

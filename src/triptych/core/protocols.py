@@ -1,6 +1,6 @@
 """What a structure, a model, a verifier and a source of randomness must be able to do.
 
-Exact structures and trained networks satisfy the *same* protocols: a structure is a perfect
+Exact structures and trained networks satisfy the same protocols: a structure is a perfect
 model, a network is an imperfect structure. Every algorithm runs on the truth first.
 
 Notation
@@ -132,7 +132,7 @@ class SoftMasked(Protocol):
 class Latent(Protocol):
     """A model with one hidden variable per position: log p(z_t = · | shown)."""
 
-    def posterior(
+    def log_posterior(
         self, tokens: Int[Tensor, "batch length"], hidden: Bool[Tensor, "batch length"]
     ) -> Float[Tensor, "batch length states"]: ...
 

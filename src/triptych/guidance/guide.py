@@ -24,6 +24,7 @@ from typing import (
     runtime_checkable,
 )
 
+from triptych.core.deprecation import renamed
 from triptych.core.display import card, counted, records_table
 from triptych.core.protocols import ReadsStates, VerifierLike
 from triptych.core.validation import (
@@ -134,8 +135,9 @@ class Guided:
         return card(repr(self), records_table(columns, lines, f"and {more} more" if more else ""))
 
 
+@renamed(model="lm")
 def guide(
-    model: PretrainedCausalLM,
+    lm: PretrainedCausalLM,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -170,13 +172,13 @@ def guide(
     batch        prompts that are completed together
     progress     show on standard error how many prompts are done
     """
-    check_language_model(model)
-    verifier = verifier.on(model) if isinstance(verifier, Grammar) else verifier
+    check_language_model(lm)
+    verifier = verifier.on(lm) if isinstance(verifier, Grammar) else verifier
     given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
     if not given:
         raise UserError("prompts is empty; pass at least one")
     job = make_job(
-        model,
+        lm,
         given,
         verifier,
         algorithm,
@@ -227,8 +229,9 @@ class Asked(TypedDict):
     budget: NotRequired[Budget | None]
 
 
+@renamed(model="lm")
 def guide_each(
-    model: PretrainedCausalLM,
+    lm: PretrainedCausalLM,
     prompts: Iterable[Any],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -240,21 +243,22 @@ def guide_each(
 
     The texts are those of `guide` with the same prompts and seed.
     """
-    check_language_model(model)
-    verifier = verifier.on(model) if isinstance(verifier, Grammar) else verifier
+    check_language_model(lm)
+    verifier = verifier.on(lm) if isinstance(verifier, Grammar) else verifier
     at_once, seed = as_count("batch", batch, at_least=1), as_seed(asked.get("rng", 0), name="rng")
     waiting, begun = iter(prompts), 0
     while some := list(itertools.islice(waiting, at_once)):
         streams = Streams(seed, range(begun, begun + len(some)))
         more: dict[str, Any] = {**asked, "rng": streams}
-        job = make_job(model, some, verifier, algorithm, **more)
+        job = make_job(lm, some, verifier, algorithm, **more)
         for part in job.run(at_once):
             yield from job.completions(part)
         begun += len(some)
 
 
+@renamed(model="lm")
 def make_job(
-    model: PretrainedCausalLM,
+    lm: PretrainedCausalLM,
     prompts: list[Any],
     verifier: TextFunction | VerifierLike | None,
     algorithm: str | AnyAlgorithm | None,
@@ -274,20 +278,20 @@ def make_job(
     if greedy and chosen.name == "greedy":  # it takes the likeliest of what is accepted
         sampling = replace(sampling, temperature=1.0)
     text_function(verifier)  # refuses what is no verifier
-    reads = layer_to_read(model, verifier)
+    reads = layer_to_read(lm, verifier)
     limit = as_count("max_new_tokens", max_new_tokens, at_least=1)
-    given, rows = _tokens(model, prompts, as_flag("chat", chat))
-    _check_room(model, rows, limit)
+    given, rows = _tokens(lm, prompts, as_flag("chat", chat))
+    _check_room(lm, rows, limit)
     seed, numbers = _streams(rng, len(rows))
     return Job(
         rows,
         given,
         verifier,
         chosen,
-        decode=model.text_of,
-        decoder=lambda begun: model.decoder(begun, layer=reads),
+        decode=lm.text_of,
+        decoder=lambda begun: lm.decoder(begun, layer=reads),
         limit=limit,
-        ends=model.end_tokens,
+        ends=lm.end_tokens,
         seed=seed,
         streams=numbers,
         transform=sampling.transform(),
@@ -305,15 +309,15 @@ def _all(values: list[_T | None]) -> list[_T] | None:
 
 
 def _tokens(
-    model: PretrainedCausalLM, given: list[Any], chat: bool
+    lm: PretrainedCausalLM, given: list[Any], chat: bool
 ) -> tuple[list[Any], list[list[int]]]:
     """The prompts as they were given, and as tokens."""
     if chat:
-        return given, [model.chat(said) for said in given]
+        return given, [lm.chat(said) for said in given]
     texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]
-    rows = model.encode(texts)
+    rows = lm.encode(texts)
     for b, row in enumerate(rows):
-        if not row and model.bos_token is None:
+        if not row and lm.bos_token is None:
             raise UserError(
                 f"prompts[{b}] is empty, and this model has no BOS token to begin with; write at "
                 "least one character, or make the model with bos=ID"
@@ -326,42 +330,41 @@ def _shown_prompt(prompt: Any) -> str:
     return prompt if isinstance(prompt, str) else str(prompt[-1]["content"])
 
 
-def check_language_model(model: object) -> None:
+@renamed(model="lm")
+def check_language_model(lm: object) -> None:
     """Text goes in and comes out; a name or a bare model of transformers must be wrapped first."""
-    if isinstance(model, str):
+    if isinstance(lm, str):
+        raise UserError(f"lm is {lm!r}; load it first, PretrainedCausalLM.from_pretrained({lm!r})")
+    if hasattr(lm, "generate") and not hasattr(lm, "decoder"):
         raise UserError(
-            f"model is {model!r}; load it first, PretrainedCausalLM.from_pretrained({model!r})"
-        )
-    if hasattr(model, "generate") and not hasattr(model, "decoder"):
-        raise UserError(
-            f"model is a {type(model).__name__} of transformers; pass it with its tokenizer, "
+            f"lm is a {type(lm).__name__} of transformers; pass it with its tokenizer, "
             "PretrainedCausalLM(model, tokenizer)"
         )
-    check_can("model", model, "decoder", "encode", "text_of", "end_tokens", "model")
+    check_can("lm", lm, "decoder", "encode", "text_of", "end_tokens", "model")
 
 
 @runtime_checkable
 class ChecksModel(Protocol):
     """A verifier that refuses a language model that it was not made for."""
 
-    def check_model(self, model: PretrainedCausalLM) -> None: ...
+    def check_model(self, lm: PretrainedCausalLM, /) -> None: ...
 
 
-def layer_to_read(model: PretrainedCausalLM, verifier: object) -> int | None:
+def layer_to_read(lm: PretrainedCausalLM, verifier: object) -> int | None:
     """The layer whose states the verifier reads, if it reads any."""
     if isinstance(verifier, ChecksModel):
-        verifier.check_model(model)
+        verifier.check_model(lm)
     if not isinstance(verifier, ReadsStates):
         return None
-    return as_layer(-1 if verifier.layer is None else verifier.layer, model.model)
+    return as_layer(-1 if verifier.layer is None else verifier.layer, lm.model)
 
 
-def _check_room(model: PretrainedCausalLM, rows: list[list[int]], limit: int) -> None:
+def _check_room(lm: PretrainedCausalLM, rows: list[list[int]], limit: int) -> None:
     for b, row in enumerate(rows):
-        if len(row) + limit > model.length:
+        if len(row) + limit > lm.length:
             raise UserError(
                 f"prompts[{b}] has {len(row)} tokens and max_new_tokens is {limit}; this model "
-                f"reads at most {model.length}: shorten the prompt or max_new_tokens"
+                f"reads at most {lm.length}: shorten the prompt or max_new_tokens"
             )
 
 

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.display import card, counted, facts_table
 from triptych.core.files import write_tensors
 from triptych.core.protocols import Question
@@ -101,16 +102,16 @@ class TextProbe:
         """log P(good | the last state of each row)."""
         return self.probe.log_values(asked)
 
-    def check_model(self, model: PretrainedCausalLM) -> None:
+    def check_model(self, lm: PretrainedCausalLM) -> None:
         """Refuse a language model whose states are not those of the training."""
-        check_can("model", model, "model", "decoder")
-        kind, width = type(model.model).__name__, model.model.get_input_embeddings().embedding_dim
+        check_can("lm", lm, "model", "decoder")
+        kind, width = type(lm.model).__name__, lm.model.get_input_embeddings().embedding_dim
         if (kind, width) != (self.kind, self.probe.width):
             raise UserError(
                 f"this probe was trained on {self.model}, a {self.kind} with states of "
                 f"{self.probe.width} numbers; the model is a {kind} with {width}"
             )
-        as_layer(self.layer, model.model)
+        as_layer(self.layer, lm.model)
 
     def to(self, device: torch.device | str) -> "TextProbe":
         """A copy whose tensors are on `device`."""
@@ -151,8 +152,9 @@ class TextProbe:
             ) from error
 
 
+@renamed(model="lm")
 def train_probe(
-    model: PretrainedCausalLM,
+    lm: PretrainedCausalLM,
     good: Sequence[Example],
     bad: Sequence[Example],
     *,
@@ -177,10 +179,10 @@ def train_probe(
     The texts are whole: the model's end token follows each of them. All states come from one pass
     of the model over every text.
     """
-    check_language_model(model)
-    number, chat = as_layer(layer, model.model), as_flag("chat", chat)
+    check_language_model(lm)
+    number, chat = as_layer(layer, lm.model), as_flag("chat", chat)
     texts = [
-        _read(model, text, name=name, chat=chat, correct=name == "good")
+        _read(lm, text, name=name, chat=chat, correct=name == "good")
         for name, given in (("good", good), ("bad", bad))
         for text in as_list(name, given, "texts")
     ]
@@ -189,12 +191,12 @@ def train_probe(
         missing = "good" if True not in correct else "bad"
         raise UserError(f"{missing} is empty; a probe needs texts of both kinds")
     out = held_out(correct, share, seed=seed).tolist()
-    states = states_of_rows(model, [text.tokens for text in texts], number)
+    states = states_of_rows(lm, [text.tokens for text in texts], number)
     states = [part[text.start :] for part, text in zip(states, texts, strict=True)]
     kept = [i for i, left_out in enumerate(out) if not left_out]
     probe = Probe.fit(
         torch.cat([states[i] for i in kept]),
-        torch.cat([_labels(texts[i]) for i in kept]).to(model.device),
+        torch.cat([_labels(texts[i]) for i in kept]).to(lm.device),
         depth=depth,
         floor=floor,
         seed=seed,
@@ -202,7 +204,7 @@ def train_probe(
     )
     others = [i for i, left_out in enumerate(out) if left_out]
     scored = _score(probe, [states[i] for i in others], [_labels(texts[i]) for i in others])
-    return TextProbe(probe, _name(model), type(model.model).__name__, scored)
+    return TextProbe(probe, _name(lm), type(lm.model).__name__, scored)
 
 
 class _Text(NamedTuple):
@@ -218,7 +220,7 @@ class _Text(NamedTuple):
     wrong: int | None
 
 
-def _read(model: PretrainedCausalLM, given: Any, *, name: str, chat: bool, correct: bool) -> _Text:
+def _read(lm: PretrainedCausalLM, given: Any, *, name: str, chat: bool, correct: bool) -> _Text:
     """A training text, as the user gave it."""
     parts = ("", given) if isinstance(given, str) else given
     if not isinstance(parts, tuple | list) or len(parts) not in ((2,) if correct else (2, 3)):
@@ -230,20 +232,20 @@ def _read(model: PretrainedCausalLM, given: Any, *, name: str, chat: bool, corre
     completion = as_text(f"a completion of {name}", parts[1])
     before = parts[0]
     if chat:
-        prompt = model.chat(before)
+        prompt = lm.chat(before)
     else:
-        (prompt,) = model.encode([as_text(f"a prompt of {name}", before)])
-    (tokens,) = model.encode([completion])
+        (prompt,) = lm.encode([as_text(f"a prompt of {name}", before)])
+    (tokens,) = lm.encode([completion])
     if not tokens:
         raise UserError(f"{name} holds an empty completion; every text needs a character")
     wrong = None if correct else 0
     if len(parts) == 3:
         place = as_count("the place of an error", parts[2], at_most=len(completion) - 1)
-        wrong = _token_at(model, tokens, place)
-    row = [*prompt, *tokens, *_end(model)]
-    if len(row) > model.length:
+        wrong = _token_at(lm, tokens, place)
+    row = [*prompt, *tokens, *_end(lm)]
+    if len(row) > lm.length:
         raise UserError(
-            f"{name} has a text of {len(row)} tokens; this model reads at most {model.length}"
+            f"{name} has a text of {len(row)} tokens; this model reads at most {lm.length}"
         )
     return _Text(row, len(prompt), correct, wrong)
 
@@ -282,11 +284,11 @@ def _score(probe: Probe, states: list[Tensor], labels: list[Tensor]) -> HeldOut:
     )
 
 
-def _name(model: PretrainedCausalLM) -> str:
+def _name(lm: PretrainedCausalLM) -> str:
     """Name on the hub, or of the folder; the class where there is none."""
-    name = str(getattr(model.model.config, "_name_or_path", "") or "")
+    name = str(getattr(lm.model.config, "_name_or_path", "") or "")
     if not name:
-        return type(model.model).__name__
+        return type(lm.model).__name__
     return Path(name).name if Path(name).is_absolute() else name
 
 

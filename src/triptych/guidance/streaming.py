@@ -14,6 +14,7 @@ from threading import Event as Flag
 from threading import Thread
 from typing import Any, NamedTuple, Unpack
 
+from triptych.core.deprecation import renamed
 from triptych.core.protocols import VerifierLike
 from triptych.core.validation import Count, UserError, as_count, as_list
 from triptych.guidance.batches import Completion, TextFunction
@@ -65,8 +66,9 @@ _KINDS: dict[str, type[Token] | type[Refused] | type[Erased]] = {
 }
 
 
+@renamed(model="lm")
 def guide_stream(
-    model: PretrainedCausalLM,
+    lm: PretrainedCausalLM,
     prompts: str | Sequence[Any],
     verifier: TextFunction | VerifierLike | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -78,7 +80,7 @@ def guide_stream(
 
     The work is done in a thread. It stops when the iterator is closed.
     """
-    check_language_model(model)
+    check_language_model(lm)
     at_once = as_count("batch", batch, at_least=1)
     given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
     if not given:
@@ -99,7 +101,7 @@ def guide_stream(
             tell(kind(prompt, job.text_of(event.tokens)))
 
     more: dict[str, Any] = {**asked}
-    job = make_job(model, given, verifier, algorithm, listen=listen, **more)
+    job = make_job(lm, given, verifier, algorithm, listen=listen, **more)
 
     def work() -> None:
         try:

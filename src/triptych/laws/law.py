@@ -49,7 +49,7 @@ class Worst(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Law(enumeration.Law):
+class Law(enumeration.ExactLaw):
     """An exact law: outcome -> probability, and for each outcome the likeliest way to it.
 
     left_out
@@ -136,8 +136,8 @@ class BoundedLaw:
     runs: int = 0
 
     def __repr__(self) -> str:
-        law = repr(enumeration.Law(self.probs))
-        return f"BoundedLaw({law[4:-1]}; each may be up to {self.missing:.3g} more)"
+        law = repr(enumeration.ExactLaw(self.probs)).removeprefix("ExactLaw(")
+        return f"BoundedLaw({law[:-1]}; each may be up to {self.missing:.3g} more)"
 
     def _repr_html_(self) -> str:
         facts = {"runs": self.runs, "mass not followed": self.missing, "left out": self.left_out}

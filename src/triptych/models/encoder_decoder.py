@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from triptych.core.deprecation import renamed
 from triptych.core.validation import (
     Count,
     UserError,
@@ -373,9 +374,10 @@ class EncoderDecoder(nn.Module):
         """Scores of the target lengths 1, 2, ..., `length`."""
         return self.length_head(self.mean_state(encoded))
 
-    def likely_lengths(self, encoded: Encoded, count: int) -> Int[Tensor, "batch count"]:
-        """The `count` most likely target lengths, the likeliest first."""
-        return self.length_logits(encoded).topk(min(count, self.shape.length), dim=-1).indices + 1
+    @renamed(count="n")
+    def likely_lengths(self, encoded: Encoded, n: int) -> Int[Tensor, "batch n"]:
+        """The `n` most likely target lengths, the likeliest first."""
+        return self.length_logits(encoded).topk(min(n, self.shape.length), dim=-1).indices + 1
 
     # ------------------------------------------------------------------ writing the target
 

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.display import counted
 from triptych.core.logspace import with_point_masses
 from triptych.core.validation import (
@@ -203,9 +204,10 @@ class MaskedLM:
 LanguageModel = TypeVar("LanguageModel", bound=CausalLM | MaskedLM)
 
 
-def in_precision(model: LanguageModel, dtype: torch.dtype) -> LanguageModel:
+@renamed(model="lm")
+def in_precision(lm: LanguageModel, dtype: torch.dtype) -> LanguageModel:
     """A copy of the model whose weights and states have this type."""
-    return replace(model, net=copy.deepcopy(model.net).to(dtype))
+    return replace(lm, net=copy.deepcopy(lm.net).to(dtype))
 
 
 def _log_probs(logits: Float[Tensor, "*rows outputs"], vocab_size: int) -> Tensor:

@@ -28,6 +28,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.corruption import as_rates
+from triptych.core.deprecation import Renamed
 from triptych.core.display import MAX_CELLS, card, counted, facts_table, heat_map
 from triptych.core.logspace import with_point_masses
 from triptych.core.randomness import RngLike, as_rng
@@ -102,7 +103,7 @@ class Topics:
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._log_evidence(self._seen(tokens, torch.ones_like(tokens, dtype=torch.bool)))
 
-    def posterior(
+    def log_posterior(
         self, tokens: Tokens, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown)."""
@@ -114,6 +115,8 @@ class Topics:
         law = (self._topic_probs(seen) / self.drawn).log()
         topic = torch.where(hidden, 0, tokens // self.words)
         return with_point_masses(law[:, None].expand(-1, self.length, -1), topic, hidden)
+
+    posterior = Renamed("log_posterior")
 
     def masked_log_probs(
         self, tokens: Tokens, hidden: Hidden
@@ -167,7 +170,7 @@ class Topics:
         rest = (self.drawn - u) / (self.topics - u).clamp(min=1.0)
         return torch.where(seen, torch.ones_like(rest), rest)
 
-    def set_posterior(
+    def log_set_posterior(
         self, tokens: Tokens, hidden: Hidden
     ) -> tuple[Int[Tensor, "sets drawn"], Float[Tensor, "batch sets"]]:
         """Every topic set, and log p(set | shown), by enumeration of the C(T, τ) sets."""
@@ -178,7 +181,8 @@ class Topics:
         if count > MAX_SETS:
             raise UserError(
                 f"there are {count} sets of {self.drawn} topics out of {self.topics}; enumeration "
-                f"stops at {MAX_SETS} (topic_probs and posterior have a closed form at any size)",
+                f"stops at {MAX_SETS} (topic_probs and log_posterior have a closed "
+                "form at any size)",
                 parameter="topics",
             )
         sets = torch.tensor(
@@ -191,6 +195,8 @@ class Topics:
         log_weight = torch.zeros_like(fits, dtype=torch.float64).masked_fill(~fits, -torch.inf)
         raise_if_impossible(log_weight.logsumexp(-1), "what is shown")
         return sets, log_weight - log_weight.logsumexp(-1, keepdim=True)
+
+    set_posterior = Renamed("log_set_posterior")
 
     # ------------------------------------------------------------------ long documents
 
@@ -351,13 +357,15 @@ class LDA:
         raise_if_impossible(self._log_evidence(evidence), "the prefix")
         return self._predict(evidence)[:, t]
 
-    def posterior(
+    def log_posterior(
         self, tokens: Tokens, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch length states"]:
         """log p(topic of position i | shown); the last state is "after the end"."""
         words = self._word_log_probs(tokens, hidden)
         by_topic = words[..., :-1].unflatten(-1, (self.topics, self.words)).logsumexp(-1)
         return torch.cat([by_topic, words[..., -1:]], dim=-1)
+
+    posterior = Renamed("log_posterior")
 
     def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)

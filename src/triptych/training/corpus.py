@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Int, Integer
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.protocols import Structure
 from triptych.core.randomness import RngLike, TorchRng, as_rng
 from triptych.core.validation import (
@@ -38,24 +39,25 @@ class Corpus:
         as_size("the number of chunks", len(self.chunks))
 
     @classmethod
+    @renamed(count="n")
     def draw(
         cls,
         documents: Structure,
-        count: Count,
+        n: Count,
         rng: RngLike,
         *,
         chunk: Count,
         device: torch.device | str = "cpu",
     ) -> "Corpus":
-        """`count` documents cut into chunks that do not cross them, kept on `device`."""
+        """`n` documents cut into chunks that do not cross them, kept on `device`."""
         check_can("documents", documents, "sample", "length", "vocab_size")
-        count, chunk, device = as_size("count", count), as_size("chunk", chunk), as_device(device)
+        n, chunk, device = as_size("n", n), as_size("chunk", chunk), as_device(device)
         if documents.length % chunk:
             raise UserError(
                 f"documents of {documents.length} tokens do not divide into chunks of {chunk}",
                 parameter="documents",
             )
-        tokens = documents.sample(count, as_rng(rng)).reshape(-1, chunk)
+        tokens = documents.sample(n, as_rng(rng)).reshape(-1, chunk)
         small = torch.uint8 if documents.vocab_size <= 256 else torch.int32
         return cls(tokens.to(device, small))
 

@@ -15,6 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from triptych.core.deprecation import renamed
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import UserError
 from triptych.models.language_models import CausalLM, MaskedLM, ScoredLogits, in_precision
@@ -86,9 +87,10 @@ class History:
         return f"History({', '.join(said)})"
 
 
+@renamed(model="lm")
 @locked
 def fit(
-    model: Trainable,
+    lm: Trainable,
     sample: Sampler,
     objective: Objective,
     recipe: Recipe,
@@ -106,7 +108,7 @@ def fit(
     `recipe.meter_every` steps and at the end; `report(step, loss, gap)` is called at each step;
     `stop_after` ends this call early, as an interruption would.
     """
-    net = model.net
+    net = lm.net
     parameters = trained_parameters(net)
     device_type = parameters[0].device.type
     rng = rng if isinstance(rng, TorchRng) else TorchRng(rng, parameters[0].device)
@@ -116,7 +118,7 @@ def fit(
             "virtual CPUs announce bfloat16 units that they do not have and crash"
         )
     recorded = recipe.recorded and device_type == "cuda"
-    worker = half_copy(model, recipe)
+    worker = half_copy(lm, recipe)
     descent = Descent(
         recipe,
         parameters,
@@ -137,16 +139,14 @@ def fit(
     if recipe.recorded and checkpoint is not None:
         raise UserError("the steps of a recorded recipe cannot be resumed from a checkpoint")
     drawn_ahead = AHEAD if recipe.quick and (quick or recorded) else 1
-    data = _first_checked(
-        model, predictions(sample, objective, recipe.batch, rng, ahead=drawn_ahead)
-    )
+    data = _first_checked(lm, predictions(sample, objective, recipe.batch, rng, ahead=drawn_ahead))
     most = 0
-    if recorded and isinstance(model, AnswersPlaces):
+    if recorded and isinstance(lm, AnswersPlaces):
         drawn = next(data)
         most = places_needed(drawn.scored)
         data = itertools.chain([drawn], data)
 
-    learner, how = (model, recipe) if worker is None else (worker, replace(recipe, autocast="none"))
+    learner, how = (lm, recipe) if worker is None else (worker, replace(recipe, autocast="none"))
 
     def answer(prediction: Prediction) -> Float[Tensor, ""]:
         return loss_of_answers(learner, prediction, how, most=most, cached=not recorded)
@@ -156,8 +156,8 @@ def fit(
     learner.net.train()
 
     def loss_of(prediction: Prediction) -> Float[Tensor, ""]:
-        if quick and not recipe.compile and isinstance(model, AnswersScored):
-            logits = model.scored_logits(prediction.seen, prediction.scored)
+        if quick and not recipe.compile and isinstance(lm, AnswersScored):
+            logits = lm.scored_logits(prediction.seen, prediction.scored)
             return scored_loss(logits, prediction, recipe.loss)
         return answer_loss(prediction)
 
@@ -168,7 +168,7 @@ def fit(
             descent.settle(done)
             net.eval()
             with descent.averaged():  # what is measured is what will be returned
-                gap = meter(model)
+                gap = meter(lm)
             history.gaps.append((done, gap))
             net.train()
         if report is not None:
@@ -215,7 +215,8 @@ def hidden_matrices(net: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in trained_parameters(net) if id(parameter) in inside]
 
 
-def half_copy(model: Trainable, recipe: Recipe) -> CausalLM | MaskedLM | None:
+@renamed(model="lm")
+def half_copy(lm: Trainable, recipe: Recipe) -> CausalLM | MaskedLM | None:
     """A copy in bfloat16 that a recorded recipe trains on a GPU; its gradients move the model.
 
     With `autocast` alone, every matrix is rounded on the way in and every gradient widened on the
@@ -223,13 +224,14 @@ def half_copy(model: Trainable, recipe: Recipe) -> CausalLM | MaskedLM | None:
     wanted, and with `l2`, which is a loss of the weights themselves.
     """
     wanted = recipe.recorded and recipe.autocast == "bfloat16" and not recipe.l2
-    if not (wanted and isinstance(model, (CausalLM, MaskedLM)) and model.net.device.type == "cuda"):
+    if not (wanted and isinstance(lm, (CausalLM, MaskedLM)) and lm.net.device.type == "cuda"):
         return None
-    return in_precision(model, torch.bfloat16)
+    return in_precision(lm, torch.bfloat16)
 
 
+@renamed(model="lm")
 def loss_of_answers(
-    model: Trainable, prediction: Prediction, recipe: Recipe, *, most: int = 0, cached: bool = True
+    lm: Trainable, prediction: Prediction, recipe: Recipe, *, most: int = 0, cached: bool = True
 ) -> Float[Tensor, ""]:
     """The loss of what the model answers, at every position, or at `most` of every row.
 
@@ -242,9 +244,9 @@ def loss_of_answers(
         at = scored_places(prediction.scored, most)
     with torch.autocast(kind, torch.bfloat16, enabled=half, cache_enabled=cached):
         if at is None:
-            logits = model.token_logits(prediction.seen)
+            logits = lm.token_logits(prediction.seen)
         else:
-            logits = cast(AnswersPlaces, model).placed_logits(prediction.seen, at)
+            logits = cast(AnswersPlaces, lm).placed_logits(prediction.seen, at)
     if at is None:
         return loss(logits, prediction, recipe.loss)
     return placed_loss(logits, at, prediction, recipe.loss)
@@ -272,18 +274,19 @@ def predictions(
         yield from drawn.split(batch)
 
 
-def check_tokens(model: Trainable, prediction: Prediction) -> None:
+@renamed(model="lm")
+def check_tokens(lm: Trainable, prediction: Prediction) -> None:
     """The model has an id for every token, and one more for its start or mask token."""
-    if not isinstance(model, (CausalLM, MaskedLM)):
+    if not isinstance(lm, (CausalLM, MaskedLM)):
         return
-    words, length = model.vocab_size, prediction.seen.shape[1]
-    if length > model.length:
+    words, length = lm.vocab_size, prediction.seen.shape[1]
+    if length > lm.length:
         raise UserError(
-            f"the sequences have {length} tokens and the network has length {model.length}: its "
+            f"the sequences have {length} tokens and the network has length {lm.length}: its "
             f"Shape needs length={length}, and one more to be asked what follows all of them",
-            parameter="model",
+            parameter="lm",
         )
-    special = "start" if isinstance(model, CausalLM) else "mask"
+    special = "start" if isinstance(lm, CausalLM) else "mask"
     if prediction.law is None:  # what is read may hold the special token, the last id
         judged = prediction.tokens[prediction.scored].long() + 1
         given = int(torch.cat([judged, prediction.seen.flatten().long()]).max())

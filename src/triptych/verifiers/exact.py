@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.decoders import is_end
+from triptych.core.deprecation import renamed_fields
 from triptych.core.display import name_of
 from triptych.core.protocols import NextToken, Value
 from triptych.core.table import Table, places
@@ -158,6 +159,7 @@ class ExactValue:
         return self.table.log_probs + values_of(self.outcome, self.table.sequences)
 
 
+@renamed_fields(model="lm")
 @dataclass(frozen=True, eq=False)
 class RatioValue:
     """V*(x_≤t) = q(x_≤t) / p(x_≤t) for τ = q/p, by the chain rule: exact at any length.
@@ -170,26 +172,26 @@ class RatioValue:
     second repeats the first. V*(1) = ¾ / ½ = 3/2, V*(11) = ¾ / ¼ = 3 and V*(10) = 0.
     """
 
-    model: NextToken
+    lm: NextToken
     target: NextToken
     _known: dict[tuple[int, ...], float] = field(init=False, repr=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name, lm in (("model", self.model), ("target", self.target)):
-            check_can(name, lm, "vocab_size", "next_token_log_probs")
-        if self.model.vocab_size != self.target.vocab_size:
+        for name, each in (("lm", self.lm), ("target", self.target)):
+            check_can(name, each, "vocab_size", "next_token_log_probs")
+        if self.lm.vocab_size != self.target.vocab_size:
             raise UserError(
-                f"the model has {self.model.vocab_size} tokens and the target "
+                f"the model has {self.lm.vocab_size} tokens and the target "
                 f"{self.target.vocab_size}; a ratio needs laws on the same strings",
-                parameter="model",
+                parameter="lm",
             )
 
     def __repr__(self) -> str:
-        return f"RatioValue({name_of(self.target)} over {name_of(self.model)})"
+        return f"RatioValue({name_of(self.target)} over {name_of(self.lm)})"
 
     def log_value(self, prefix: Prefix) -> Float[Tensor, " batch"]:
         """log q(x_≤t) - log p(x_≤t)."""
-        prefix = as_tokens(prefix, self.model.vocab_size, name="prefix")
+        prefix = as_tokens(prefix, self.lm.vocab_size, name="prefix")
         if len(self._known) > _REMEMBERED:
             self._known.clear()
         self._known[()] = 0.0
@@ -219,7 +221,7 @@ class RatioValue:
         of = [place[keys[i][:-1]] for i in live]
         parents, token = rows[list(one_of.values()), :-1], rows[live, -1]
         log_q = _laws_of(self.target, parents)[of, token].tolist()
-        log_p = _laws_of(self.model, parents)[of, token].tolist()
+        log_p = _laws_of(self.lm, parents)[of, token].tolist()
         for i, q, p in zip(live, log_q, log_p, strict=True):
             if q > -math.inf and p == -math.inf:
                 self._known.clear()

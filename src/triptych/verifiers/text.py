@@ -1,6 +1,6 @@
 """A verifier that is a function of text: what a completion reads so far.
 
-A *text rule* is a plain function, `rule(text) -> bool | float`: can this text still become right?
+A text rule is a plain function, `rule(text) -> bool | float`: can this text still become right?
 A float is a probability. A rule that has a parameter `finished` is told whether the text is over,
 and answers then whether it is right; one that has a parameter `prompt` is told what the text
 continues. `verifiers.text_rules` has ready ones. `TextRule` puts a rule between token ids and text,

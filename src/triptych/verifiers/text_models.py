@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from triptych.core.foreign_models import as_place, refuse_own_code
+from triptych.core.deprecation import renamed
+from triptych.core.foreign_models import as_place, on_disk_alone, refuse_own_code
 from triptych.core.validation import Count, UserError, as_count, as_list, shown
 
 BATCH = 32
@@ -35,16 +36,17 @@ def as_texts(texts: Any) -> list[Any]:
     return as_list("texts", texts, "texts")
 
 
-def as_prompts(prompt: Any, number: int) -> list[Prompt]:
+@renamed(number="n")
+def as_prompts(prompt: Any, n: int) -> list[Prompt]:
     """A prompt for each text. A list of messages is one conversation, for all texts."""
     if prompt is None or isinstance(prompt, str):
-        return [prompt or ""] * number
+        return [prompt or ""] * n
     given = as_list("prompt", prompt, "prompts")
     if given and all(isinstance(message, Mapping) for message in given):
-        return [_checked_prompt(given)] * number
-    if len(given) != number:
+        return [_checked_prompt(given)] * n
+    if len(given) != n:
         raise UserError(
-            f"prompt has {len(given)} prompts for {number} texts; each needs one",
+            f"prompt has {len(given)} prompts for {n} texts; each needs one",
             parameter="prompt",
         )
     return [_checked_prompt(one) for one in given]
@@ -175,7 +177,7 @@ def loaded(
     import transformers
 
     options: dict[str, Any] = {
-        "local_files_only": local_files_only,
+        "local_files_only": on_disk_alone(place, local_files_only),
         "trust_remote_code": trust_remote_code,
     }
     try:

@@ -287,7 +287,7 @@ class Mute:
 )
 def test_errors_are_sentences(change, sentence):
     given = {
-        "oracle": Table.random(2, 3, seed=0),
+        "lm": Table.random(2, 3, seed=0),
         "tokens": torch.zeros(1, 3, dtype=torch.long),
         "masks": MaskLaw.of_size(3, 1),
         "rng": TorchRng(0),
@@ -299,7 +299,7 @@ def test_errors_are_sentences(change, sentence):
 @pytest.mark.usefixtures("unchecked_shapes")
 def test_an_oracle_must_answer_masked_questions():
     masks = MaskLaw.of_size(3, 1)
-    with refused("oracle"):
+    with refused("lm"):
         gibbs.step(Mute(), torch.zeros(1, 3, dtype=torch.long), masks, TorchRng(0))
 
 

@@ -260,7 +260,7 @@ def test_schedules():
 def test_errors_are_sentences(change, sentence):
     tokens, hidden = parallel.blank(1, 3)
     given = {
-        "oracle": Table.random(2, 3, seed=0),
+        "lm": Table.random(2, 3, seed=0),
         "tokens": tokens,
         "hidden": hidden,
         "rng": TorchRng(0),
@@ -277,7 +277,7 @@ def test_other_errors():
         parallel.block_step(
             table, torch.zeros(1, 3, dtype=torch.long), MaskLaw.of_size(2, 1), TorchRng(0)
         )
-    with refused("oracle"):
+    with refused("lm"):
         parallel.independent_step(object(), torch.zeros(1, 3, dtype=torch.long), TorchRng(0))
     with refused("chains"):
         parallel.blank(0, 3)

@@ -728,7 +728,7 @@ def test_what_the_samplers_share_refuses_too():
     assert positions_of(torch.zeros(0, 3).bool()).shape == (0, 0)
     with pytest.raises(UserError, match=r"confidence\[0, 1\] is nan"):
         parallel.most_confident(f64([0.1, NAN]), torch.ones(1, 2).bool(), 1)
-    with refused("count"):
+    with refused("n"):
         parallel.most_confident(f64([0.1, 0.2]), torch.ones(1, 2).bool(), -1)
     for schedule in (3, "3", [1.5, 1.5], [2**70]):
         with refused("schedule"):

@@ -16,7 +16,7 @@ from triptych.lab.cli.claims import ChapterName
 from triptych.lab.results import terminal
 from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import CHAPTERS, chapter, load_ledger
-from triptych.lab.results.ranking import Finding, Judged
+from triptych.lab.results.ranking import ClaimFinding, Judged
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
@@ -68,8 +68,8 @@ def test_chapters_of_the_command_line_are_those_of_the_ledger():
 def test_three_lines_after_a_run():
     page = Path("runs/report.html")
     entry = load_ledger()[0]
-    code_runs = Finding("exact_heads", "smoke", False, "code runs")
-    found = Finding("exact_heads", "laptop", False, "fails")
+    code_runs = ClaimFinding("exact_heads", "smoke", False, "code runs")
+    found = ClaimFinding("exact_heads", "laptop", False, "fails")
     smoke = Judged(entry, "not run yet", (code_runs,), "exact_heads")
     fails = Judged(entry, "fails", (found,), "exact_heads")
     holds = Judged(entry, "holds", (replace(found, status="holds"),), "exact_heads")
@@ -263,7 +263,7 @@ def check(sentence, value, wanted, **more):
 def table_of(checks, width, monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", str(width))
     entry = next(entry for entry in load_ledger() if entry.id == "wei.thm-3.3")
-    finding = Finding("s", "laptop", False, "holds", checks=checks)
+    finding = ClaimFinding("s", "laptop", False, "holds", checks=checks)
     line = Judged(entry, "holds", (finding,), "s")
     terminal.print_results(Results([line]), ids={line.id}, everything=True, total=False)
     return capsys.readouterr().out

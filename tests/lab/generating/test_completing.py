@@ -21,7 +21,7 @@ from triptych.lab.generating.completing import (
     fitting_threads,
 )
 from triptych.lab.generating.prompts import Prompt
-from triptych.lab.generating.settings import Settings
+from triptych.lab.generating.settings import GenerateSettings
 from triptych.verifiers.text_rules.brackets import BracketPrefix
 
 LM = tiny_lm()
@@ -209,7 +209,7 @@ def test_memory_that_is_full_takes_a_chunk_apart(completer, monkeypatch):
 def test_a_chunk_as_data(settings):
     """What goes to a worker is text and numbers, and errors come back as text."""
     made = settings()
-    assert Settings.from_json(json.loads(json.dumps(made.as_json()))) == made
+    assert GenerateSettings.from_json(json.loads(json.dumps(made.as_json()))) == made
     text = json.dumps(made.as_json())
     chunk = Chunk("0", text, "cpu", ((1, "a"),), False, 1)
     assert complete_chunk(chunk).rows[0]["id"] == 1

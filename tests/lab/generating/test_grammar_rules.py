@@ -13,7 +13,7 @@ from triptych.lab.generating.completing import Completer
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rules import RuleSource, find_rule, grammar_warnings, on_tokens
 from triptych.lab.generating.run import Spread, generate
-from triptych.lab.generating.settings import Settings
+from triptych.lab.generating.settings import GenerateSettings
 from triptych.verifiers.grammars import grammar
 from triptych.verifiers.grammars.engines import engine_version
 from triptych.verifiers.grammars.features import Complaint
@@ -139,7 +139,7 @@ def test_the_engine_decides_the_texts(schema_file, settings, versions, tmp_path)
     assert (ours.has_masks, masked.has_masks) == (False, True)
     one, other = (settings(verifier=given, grammar_engine=e) for e in ("triptych", "llguidance"))
     assert one.fingerprint != other.fingerprint
-    assert Settings.from_json(other.as_json()) == other
+    assert GenerateSettings.from_json(other.as_json()) == other
     assert "engine" not in settings(verifier="brackets").as_json()["verifier"]
     generate(PROMPTS[:1], other, out, Spread())
     with pytest.raises(UserError, match="verifier was .*llguidance"):

@@ -18,8 +18,8 @@ from triptych.inference.chains import gibbs, parallel
 from triptych.lab.replay.ising import OPTIONS, _squares, parse, replayed
 from triptych.lab.replay.ising_laws import (
     AtOnce,
-    Blocks,
     Expectations,
+    HiddenBlocks,
     distances,
     expectations,
     law_of,
@@ -75,12 +75,12 @@ def test_a_law_moves_as_the_enumerated_sampler_moves_it(sampler):
     step, mover = {
         "gibbs": (
             lambda x, rng: gibbs.step(ising, x, MaskLaw.of_size(4, 1), rng),
-            Blocks(ising, [[0], [1], [2], [3]]),
+            HiddenBlocks(ising, [[0], [1], [2], [3]]),
         ),
         "parallel": (lambda x, rng: parallel.independent_step(ising, x, rng), AtOnce(ising)),
         "blocks": (
             lambda x, rng: parallel.block_step(ising, x, masks, rng),
-            Blocks(ising, pairs),
+            HiddenBlocks(ising, pairs),
         ),
     }[sampler]
     law = torch.linspace(1.0, 2.0, 16, dtype=torch.float64)
@@ -92,7 +92,7 @@ def test_gibbs_keeps_the_law_and_parallel_decoding_forgets_the_coupling():
     """On a grid without a field the two colours become independent: the mean energy is 0."""
     ising = Ising.grid(3, 3, 0.4)
     p = law_of(ising)
-    assert torch.allclose(Blocks(ising, [[i] for i in range(9)]).moved(p), p, atol=1e-14)
+    assert torch.allclose(HiddenBlocks(ising, [[i] for i in range(9)]).moved(p), p, atol=1e-14)
     law, mover = p, AtOnce(ising)
     for _ in range(200):
         law = mover.moved(law)
@@ -111,7 +111,7 @@ def test_distances_by_hand():
     # 00 keeps each spin with ¾: (9, 3, 3, 1) / 16 against (6, 2, 2, 6) / 16
     found = distances(ising, AtOnce(ising), [0, 0], records=1, every=1)
     assert found[1] == pytest.approx(5 / 16)
-    both = distances(ising, Blocks(ising, [[0, 1]]), [0, 0], records=2, every=1)
+    both = distances(ising, HiddenBlocks(ising, [[0, 1]]), [0, 0], records=2, every=1)
     assert both[1:] == pytest.approx([1 / 4, 1 / 4])  # the four states have ¼ each
 
 

@@ -17,11 +17,11 @@ from triptych.lab.results import gathering as results
 from triptych.lab.results.ledger import load_ledger
 from triptych.lab.results.packed import called, packed, read, write
 from triptych.lab.results.plots import to_svg
-from triptych.lab.results.ranking import Finding, StudyRun, judge_ledger
+from triptych.lab.results.ranking import ClaimFinding, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.runner import run_study
-from triptych.lab.running.selection import Chosen
+from triptych.lab.running.selection import ChosenStudy
 from triptych.lab.running.store import Store
 from triptych.studies.api.decide import decide, exactly
 from triptych.studies.api.figures import Figure, Panel, Series
@@ -323,7 +323,7 @@ def test_a_run_does_only_what_is_missing(file, tmp_path):
         f"triptych run {NAME} --scale laptop --out {here}"
     )
     with Store.read(here) as store:
-        (run,), _ = results.stored_runs(store, [Chosen(TOY)])
+        (run,), _ = results.stored_runs(store, [ChosenStudy(TOY)])
     assert [unit.status for unit in run.units] == ["done"] * 2 + ["pending"] * 4
     assert [unit.imported for unit in run.units] == [True] * 2 + [False] * 4
     summary = run_toy(here)
@@ -689,7 +689,7 @@ def test_the_report_has_a_section_for_bundled_evidence(file, shown, tmp_path):
 
 
 def found_by(scale, status="holds", *, bundled=False, missing=(), done=6, changed=None):
-    finding = Finding(NAME, scale, bundled, status, missing=missing, done=done, planned=6)
+    finding = ClaimFinding(NAME, scale, bundled, status, missing=missing, done=done, planned=6)
     return StudyRun(
         NAME,
         "",

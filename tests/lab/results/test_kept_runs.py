@@ -11,7 +11,7 @@ import pytest
 from triptych.lab import kept
 from triptych.lab.results import evidence, gathering, kept_runs, terminal
 from triptych.lab.results.kept_runs import kept_or_judged
-from triptych.lab.results.ranking import Finding, NotDrawn, StudyRun, UnitRecord
+from triptych.lab.results.ranking import ClaimFinding, NotDrawn, StudyRun, UnitRecord
 from triptych.lab.running import reached
 from triptych.studies.api.figures import Figure, Panel, Series
 from triptych.studies.api.verdicts import Check
@@ -27,7 +27,9 @@ RUN = StudyRun(
     rows=[{"kind": "Row", "n": n} for n in range(20)],
     units=[UnitRecord("a", 0, "done", 1.5, None, "cpu")],
     bundled=True,
-    findings={"wei.a": Finding("exact_tuning", "paper", True, "holds", (CHECK,), made="today")},
+    findings={
+        "wei.a": ClaimFinding("exact_tuning", "paper", True, "holds", (CHECK,), made="today")
+    },
     figures=(FIGURE,),
 )
 

@@ -21,7 +21,7 @@ from triptych.lab.results.ledger import (
 )
 from triptych.lab.results.ranking import (
     STATUSES,
-    Finding,
+    ClaimFinding,
     Judged,
     StudyRun,
     UnitRecord,
@@ -56,11 +56,13 @@ def run(scale: str = "laptop", units: Any = None, **more: Any) -> StudyRun:
     return StudyRun("toy/study", "?", scale, {}, [], units or [unit()], **more)
 
 
-def found(*errors: float, claim: Claim[Row] | None = None, of: StudyRun | None = None) -> Finding:
+def found(
+    *errors: float, claim: Claim[Row] | None = None, of: StudyRun | None = None
+) -> ClaimFinding:
     return find(of or run(), claim or Claim(ID, judge, []), [Row(error) for error in errors])
 
 
-def verdict_on(id: str, *findings: Finding) -> Judged:
+def verdict_on(id: str, *findings: ClaimFinding) -> Judged:
     runs = [run(f.scale, bundled=f.bundled, findings={id: f}) for f in findings]
     return next(line for line in judge_ledger(LEDGER, runs) if line.id == id)
 

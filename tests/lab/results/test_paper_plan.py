@@ -10,7 +10,7 @@ from triptych.lab.results import paper_plan as planning
 from triptych.lab.results import scales
 from triptych.lab.results.ledger import Entry
 from triptych.lab.results.paper_plan import paper_plan, paper_plans
-from triptych.lab.results.ranking import Finding, Judged
+from triptych.lab.results.ranking import ClaimFinding, Judged
 from triptych.lab.results.scales import AtScale, at_scale, paper_progress
 from triptych.lab.running.expected_costs import ExpectedCost
 from triptych.lab.running.plan import Plan
@@ -49,7 +49,7 @@ def line(claim, study_name, *findings):
 
 
 def finding(scale, status, done=0, planned=0, bundled=False):
-    return Finding("s", scale, bundled, status, done=done, planned=planned)
+    return ClaimFinding("s", scale, bundled, status, done=done, planned=planned)
 
 
 JUDGED = [

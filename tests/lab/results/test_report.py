@@ -12,7 +12,7 @@ import pytest
 from triptych.core.estimates import Estimate, Status
 from triptych.core.validation import UserError
 from triptych.lab.results.changes import Change
-from triptych.lab.results.chosen import Chosen, figure_of
+from triptych.lab.results.chosen import ChosenClaim, figure_of
 from triptych.lab.results.ledger import Entry, load_ledger
 from triptych.lab.results.plots import (
     MANY_MARKS,
@@ -29,7 +29,7 @@ from triptych.lab.results.report_claims import claim_view
 from triptych.lab.results.report_text import duration, number
 from triptych.lab.results.terminal import source
 from triptych.studies.api.decide import Verdict, above, at_edge, decide, exactly, shown
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series, SeriesKind
 from triptych.studies.api.study import Claim
 
 EVIL = "<script>alert('x')</script> & \"q\" $a_1$"
@@ -72,7 +72,7 @@ class Page(HTMLParser):
         return re.sub(r"\s+", " ", " ".join(self.words))
 
 
-def series(kind: Kind, label: str = "", *, line: bool = True, spread: float = 0.1) -> Series:
+def series(kind: SeriesKind, label: str = "", *, line: bool = True, spread: float = 0.1) -> Series:
     x, y = [1.0, 10.0, 100.0], [1.0, 0.5, 0.1]
     low, high = ([v - spread for v in y], [v + spread for v in y]) if spread else ((), ())
     return Series(label or kind, kind, x, y, low, high, line)
@@ -567,7 +567,7 @@ def test_two_bundled_files_of_one_study_are_told_apart():
         ("linear-readout", "linear-readout"),
     ]
     for run in runs:
-        assert figure_of(Chosen("li.fig-2.5"), run.findings["li.fig-2.5"], runs) == (run, 0)
+        assert figure_of(ChosenClaim("li.fig-2.5"), run.findings["li.fig-2.5"], runs) == (run, 0)
 
 
 def test_bundled_evidence_alone_is_not_a_run_of_ones_own():

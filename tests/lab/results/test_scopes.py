@@ -10,7 +10,7 @@ from triptych.core.validation import UserError
 from triptych.lab.results import evidence, report_claims, terminal
 from triptych.lab.results.gathering import Results
 from triptych.lab.results.ledger import EVIDENCE_SCALES, SCOPES, load_ledger, parse_ledger
-from triptych.lab.results.ranking import Finding, Judged, StudyRun, judge_ledger
+from triptych.lab.results.ranking import ClaimFinding, Judged, StudyRun, judge_ledger
 from triptych.lab.running.discovery import find_studies
 from triptych.studies.api.decide import decide, none
 from triptych.studies.api.study import Scale
@@ -21,7 +21,7 @@ ENTRY = '[[claim]]\nid = "a"\nkind = "number"\ntitle = "A"\nsource = "li:3"\n'
 def judged(status, scope, *, scale="paper", changed=None, own=False):
     """One line of a ledger with this scope, and a run that says this."""
     said = f'scope = "{scope}"\n' + ("" if scope == "as published" else 'differs = "Smaller."\n')
-    finding = Finding("s", scale, False, status, done=1, planned=1, changed=bool(changed))
+    finding = ClaimFinding("s", scale, False, status, done=1, planned=1, changed=bool(changed))
     run = StudyRun("s", "?", scale, {}, [], [], own=own, changed=changed or {})
     return judge_ledger(parse_ledger(ENTRY + said), [replace(run, findings={"a": finding})])[0]
 
@@ -64,7 +64,9 @@ def test_other_settings_than_those_of_the_scale_are_not_as_published():
 )
 def test_bundled_rows_with_a_label_may_stand_elsewhere(said, words, differs):
     text = f'{ENTRY}scope.paper = "transferred"\ndiffers.paper = "Smaller."\n{said}\n'
-    finding = Finding("s", "paper", True, "fails", done=1, planned=1, changed=True, label="longer")
+    finding = ClaimFinding(
+        "s", "paper", True, "fails", done=1, planned=1, changed=True, label="longer"
+    )
     run = StudyRun("s", "?", "paper", {}, [], [], changed={"steps": 3})
     (line,) = judge_ledger(parse_ledger(text), [replace(run, findings={"a": finding})])
     assert line.words == words
@@ -88,7 +90,7 @@ def test_a_smoke_run_and_a_users_own_claim_have_no_scope():
 
 
 def test_a_finding_without_a_scope_is_refused():
-    finding = Finding("s", "paper", False, "holds", done=1, planned=1)
+    finding = ClaimFinding("s", "paper", False, "holds", done=1, planned=1)
     run = StudyRun("s", "?", "paper", {}, [], [], findings={"a": finding})
     with pytest.raises(ValueError, match="says no scope for the largest run"):
         judge_ledger(parse_ledger(ENTRY), [run])

@@ -6,7 +6,7 @@ from triptych.lab.results.ledger import load_ledger
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.expected_costs import expected_costs, expected_seconds
 from triptych.lab.running.plan import Plan
-from triptych.lab.running.selection import Chosen, early_verdicts_first, published_studies
+from triptych.lab.running.selection import ChosenStudy, early_verdicts_first, published_studies
 from triptych.studies.api.study import Scale
 
 LAPTOP = Scale.LAPTOP
@@ -56,7 +56,7 @@ def test_cheap_verdicts_come_first():
 
 def test_what_nobody_has_timed_comes_last():
     study = find_studies()["exact_heads"]
-    chosen = [Chosen(dataclasses.replace(study, name="mine")), Chosen(study)]
+    chosen = [ChosenStudy(dataclasses.replace(study, name="mine")), ChosenStudy(study)]
     assert early_verdicts_first(chosen, plans_of(chosen)) == chosen[::-1]
 
 

@@ -416,7 +416,7 @@ _OTHER = {
 
 
 def mutated(node: ast.AST) -> ast.AST:
-    """The same syntax with another operator, constant, target of a call, or branch."""
+    """The same syntax with another operator, constant, target of a call, name, or branch."""
     if isinstance(node, ast.Constant):
         value = node.value
         if isinstance(value, bool) or value is None or value is Ellipsis:
@@ -438,11 +438,16 @@ def mutated(node: ast.AST) -> ast.AST:
         return node
     if isinstance(node, ast.UnaryOp):
         return node.operand
+    if isinstance(node, ast.Attribute):
+        return ast.Attribute(node.value, f"{node.attr}x", node.ctx)
+    if isinstance(node, ast.keyword):
+        return ast.keyword(f"{node.arg or ''}x", node.value)
     raise AssertionError(type(node))
 
 
 _CHANGEABLE = (
     ast.Constant, ast.BinOp, ast.Compare, ast.BoolOp, ast.If, ast.IfExp, ast.Call, ast.UnaryOp,
+    ast.Attribute, ast.keyword,
 )  # fmt: skip
 
 
@@ -472,7 +477,7 @@ def test_a_constant_in_run_may_not_be_changed(name, changed):
 @pytest.mark.parametrize("places", [2, pytest.param(150, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", STUDIES)
 def test_what_a_study_reaches_may_not_be_changed(name, places, changed):
-    """Operators, constants, calls and branches anywhere in the definitions under seal."""
+    """Operators, constants, calls, attributes, keywords and branches of what is under seal."""
     check_changes(STUDIES[name], changed, random_places(STUDIES[name], places))
 
 

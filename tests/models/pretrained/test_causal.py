@@ -28,7 +28,9 @@ from triptych.models.pretrained.causal_loading import as_dtype
 from triptych.models.pretrained.encoder import PretrainedEncoder
 from triptych.models.pretrained.fetching import cached
 from triptych.models.pretrained.masked import PretrainedMaskedLM
+from triptych.verifiers.process_reward import ProcessReward
 from triptych.verifiers.reward import RewardModel
+from triptych.verifiers.step_forms import StepTokens
 
 VOCAB, PAD, BOS, EOS, CONTEXT, WIDTH, WINDOW = 50, 0, 1, 2, 40, 32, 4
 FAMILIES = ["llama", "qwen2", "gpt2", "gemma2", "gemma3", "mistral"]
@@ -792,11 +794,17 @@ class Silent:
         raise OSError("no route")
 
 
-LOADERS = (PretrainedCausalLM, PretrainedMaskedLM, PretrainedEncoder)
+LOADERS = {
+    "causal": PretrainedCausalLM.from_pretrained,
+    "masked": PretrainedMaskedLM.from_pretrained,
+    "encoder": PretrainedEncoder.from_pretrained,
+    "reward": RewardModel.from_pretrained,
+    "process reward": lambda name: ProcessReward.from_pretrained(name, StepTokens("<extra_0>")),
+}
 
 
-@pytest.mark.parametrize("loader", LOADERS)
-def test_a_hub_that_does_not_answer_is_asked_once(loader, tmp_path, monkeypatch):
+@pytest.mark.parametrize("load", LOADERS.values(), ids=LOADERS)
+def test_a_hub_that_does_not_answer_is_asked_once(load, tmp_path, monkeypatch):
     """Then the disk is read, and a name that is not there gets a sentence."""
     constants = pytest.importorskip("huggingface_hub.constants")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
@@ -804,15 +812,15 @@ def test_a_hub_that_does_not_answer_is_asked_once(loader, tmp_path, monkeypatch)
     monkeypatch.setattr("huggingface_hub.utils.get_session", Silent)
     Silent.asked = 0
     with pytest.raises(UserError, match="the hub does not answer"):
-        loader.from_pretrained("some-owner/no-such-model")
+        load("some-owner/no-such-model")
     assert Silent.asked == 1
     (tmp_path / "models--some-owner--no-such-model").mkdir()
     with pytest.raises(UserError) as refused:  # it is in the cache, though not whole
-        loader.from_pretrained("some-owner/no-such-model")
+        load("some-owner/no-such-model")
     assert "does not answer" not in str(refused.value)
     monkeypatch.setattr(constants, "is_offline_mode", lambda: True)
     with pytest.raises(UserError, match="HF_HUB_OFFLINE is set"):
-        loader.from_pretrained("some-owner/another")
+        load("some-owner/another")
     assert Silent.asked == 2
 
 

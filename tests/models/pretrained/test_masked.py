@@ -339,7 +339,7 @@ def tuned(model, tokens, hidden, prompt):
 @pytest.mark.parametrize("kind", ["hmm", *FAMILIES])
 def test_one_soft_prompt_for_the_truth_and_the_pretrained(kind):
     if kind == "hmm":
-        model = HMM.random(states=4, vocab=6, length=6, seed=0)
+        model = HMM.random(states=4, vocab_size=6, length=6, seed=0)
         prompt = torch.ones(1, 1, 4, dtype=torch.float64)
     else:
         model = make_lm(kind, torch.float64, ids=torch.arange(5, 11))

@@ -159,7 +159,7 @@ def test_the_posterior_of_the_stack_by_enumeration(name):
     for row in range(0, len(support), 7):
         hidden = torch.arange(dyck.length) % 3 != 1
         fits = ((support == support[row]) | hidden).all(1)
-        got = dyck.posterior(support[row][None], hidden[None]).exp()[0]
+        got = dyck.log_posterior(support[row][None], hidden[None]).exp()[0]
         for t in range(dyck.length):
             votes = torch.zeros(nodes + 1, dtype=torch.float64)
             parse = dyck.parse(support[fits][:, : t + 1])
@@ -256,7 +256,7 @@ def test_the_posterior_of_the_stack():
     hidden tokens it is empty or "[[" with ½ each."""
     dyck = Dyck.prefixes(types=1, max_depth=2, length=2, q=0.5)
     tokens = torch.zeros((1, 2), dtype=torch.long)
-    state = dyck.posterior(tokens, torch.ones_like(tokens).bool()).exp()
+    state = dyck.log_posterior(tokens, torch.ones_like(tokens).bool()).exp()
     torch.testing.assert_close(state[0, 0], f64([0.0, 1.0, 0.0, 0.0]))
     torch.testing.assert_close(state[0, 1], f64([0.5, 0.0, 0.5, 0.0]))
 

@@ -83,7 +83,7 @@ def test_worked_value():
     parts = [[0.5, 0.5], [[0.75, 0.25], [0.25, 0.75]], [[1.0, 0.0], [0.5, 0.5]]]
     hmm = HMM(*(torch.tensor(part, dtype=torch.float64) for part in parts), length=2)
     tokens = torch.tensor([[0, 1]])
-    posterior = hmm.posterior(tokens, torch.zeros_like(tokens, dtype=torch.bool)).exp()
+    posterior = hmm.log_posterior(tokens, torch.zeros_like(tokens, dtype=torch.bool)).exp()
     wanted = torch.tensor([[0.4, 0.6], [0.0, 1.0]], dtype=torch.float64)
     torch.testing.assert_close(posterior[0], wanted)
     assert compiled.is_used()

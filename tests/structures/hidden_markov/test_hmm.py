@@ -56,7 +56,7 @@ def test_worked_posterior_and_next_token():
     """After 0, 1 the first state was 0 with probability (½·1·¼·½) / (5/32) = 2/5; after 0 alone
     the state is (2/3, 1/3), then (7/12, 5/12), so token 1 follows with 5/12 · ½ = 5/24."""
     tokens = torch.tensor([[0, 1]])
-    posterior = worked().posterior(tokens, shown(tokens)).exp()
+    posterior = worked().log_posterior(tokens, shown(tokens)).exp()
     torch.testing.assert_close(posterior[0], f64([[2 / 5, 3 / 5], [0.0, 1.0]]))
     following = worked().next_token_log_probs(tokens[:, :1]).exp()
     torch.testing.assert_close(following[0], f64([19 / 24, 5 / 24]))
@@ -94,7 +94,7 @@ def test_posterior_by_brute_force_over_paths():
             np.array([[weight[paths[:, t] == z].sum() for z in range(3)] for t in range(3)])
             / weight.sum()
         )
-        got = hmm.posterior(tokens, hidden).exp()[0].numpy()
+        got = hmm.log_posterior(tokens, hidden).exp()[0].numpy()
         np.testing.assert_allclose(got, wanted, atol=1e-14)
 
 
@@ -113,7 +113,7 @@ def test_agrees_with_hmmlearn(states, make):
     tokens = hmm.sample(20, TorchRng(1))
     flat = tokens.reshape(-1, 1).numpy()
     log_prob, posterior = as_hmmlearn(hmm).score_samples(flat, [60] * 20)
-    ours = hmm.posterior(tokens, shown(tokens)).exp().reshape(-1, states)
+    ours = hmm.log_posterior(tokens, shown(tokens)).exp().reshape(-1, states)
     np.testing.assert_allclose(ours.numpy(), posterior, atol=1e-10)
     np.testing.assert_allclose(hmm.log_prob(tokens).sum().item(), log_prob, rtol=1e-10)
 
@@ -186,7 +186,7 @@ def test_thousands_of_tokens_do_not_underflow(length, unchecked_shapes):
     assert (log_prob < -length).all()
     assert torch.isfinite(log_prob).all()
     hidden = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    posterior = hmm.posterior(tokens, hidden)
+    posterior = hmm.log_posterior(tokens, hidden)
     total = posterior.logsumexp(-1)
     torch.testing.assert_close(total, torch.zeros_like(total), atol=1e-9, rtol=0)
     reference = messages.log_messages(
@@ -211,7 +211,7 @@ def test_a_state_lost_to_underflow_and_needed_later_is_not_lost():
     tokens = torch.tensor([[0, 0, 0, 0, 0, 0, 0, 1]])
     wanted = np.log(0.5) + 7 * np.log(tiny)
     assert hmm.log_prob(tokens).item() == pytest.approx(wanted, rel=1e-12)
-    posterior = hmm.posterior(tokens, shown(tokens)).exp()
+    posterior = hmm.log_posterior(tokens, shown(tokens)).exp()
     torch.testing.assert_close(posterior[0, 0], f64([0.0, 1.0]))
     hidden = shown(tokens)
     hidden[0, 3] = True
@@ -231,7 +231,7 @@ def test_a_state_that_the_past_excludes_does_not_spoil_the_rest(emission, length
     overflows relative to the others. The answers do not involve it."""
     hmm = HMM(f64([1.0, 0.0]), torch.eye(2).double(), f64(emission), length)
     tokens = torch.zeros((1, length), dtype=torch.long)
-    posterior = hmm.posterior(tokens, shown(tokens)).exp()
+    posterior = hmm.log_posterior(tokens, shown(tokens)).exp()
     torch.testing.assert_close(posterior[0], f64([1.0, 0.0]).expand(length, -1))
     vectors = hmm.embed(tokens).requires_grad_()
     probs = hmm.soft_masked_probs(vectors)
@@ -254,7 +254,7 @@ def test_long_unlikely_strings_of_chains_with_zeros(shape):
     joint = reference.before + evidence.log() + reference.after
     wanted = (joint - joint.logsumexp(-1, keepdim=True)).exp()
     torch.testing.assert_close(
-        hmm.posterior(tokens, shown(tokens)).exp(), wanted, atol=1e-10, rtol=0
+        hmm.log_posterior(tokens, shown(tokens)).exp(), wanted, atol=1e-10, rtol=0
     )
     without = reference.before + reference.after
     wanted = (without - without.logsumexp(-1, keepdim=True)).exp() @ hmm.emission
@@ -271,9 +271,9 @@ def test_a_block_is_the_same_as_the_whole(monkeypatch):
     hmm = HMM.random(4, 3, 9, seed=2)
     tokens = hmm.sample(50, TorchRng(0))
     hidden = tokens == 0
-    whole = hmm.posterior(tokens, hidden)
+    whole = hmm.log_posterior(tokens, hidden)
     monkeypatch.setattr(fast_messages, "_BLOCK_BYTES", 8 * 9 * 4 * 7)  # seven rows at a time
-    torch.testing.assert_close(hmm.posterior(tokens, hidden), whole)
+    torch.testing.assert_close(hmm.log_posterior(tokens, hidden), whole)
 
 
 # ------------------------------------------------------------------ the embedding model
@@ -447,7 +447,7 @@ def test_bad_tokens_are_explained():
     with refused("hidden"):
         hmm.log_prob(torch.tensor([[0, -1, 0]]))
     with refused("hidden"):
-        hmm.posterior(torch.tensor([[0, 0, 0], [2, 0, 0]]), torch.zeros((2, 3)).bool())
+        hmm.log_posterior(torch.tensor([[0, 0, 0], [2, 0, 0]]), torch.zeros((2, 3)).bool())
     with refused("tokens"):
         hmm.log_prob(torch.tensor([[0, 1]]))
     with refused("prefix"):
@@ -460,7 +460,7 @@ def test_impossible_evidence_is_explained():
     tokens = torch.tensor([[0, 0, 0], [0, 1, 0]])
     assert certain.log_prob(tokens).tolist() == [0.0, -np.inf]
     with refused("log_evidence", ImpossibleEvidence):
-        certain.posterior(tokens, shown(tokens))
+        certain.log_posterior(tokens, shown(tokens))
     with refused("log_evidence", ImpossibleEvidence):
         certain.next_token_log_probs(tokens[:, :2])
 

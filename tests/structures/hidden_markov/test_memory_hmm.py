@@ -86,8 +86,8 @@ def test_it_is_the_lifted_hmm(name):
         model.masked_log_probs(tokens, hidden), lifted.masked_log_probs(tokens, hidden)
     )
     count = len(model.assignments)
-    state = lifted.posterior(tokens, hidden).exp().unflatten(-1, (count, -1))
-    torch.testing.assert_close(model.posterior(tokens, hidden).exp(), state.sum(2))
+    state = lifted.log_posterior(tokens, hidden).exp().unflatten(-1, (count, -1))
+    torch.testing.assert_close(model.log_posterior(tokens, hidden).exp(), state.sum(2))
 
 
 def test_long_sequences_and_many_assignments():

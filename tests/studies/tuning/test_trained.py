@@ -103,7 +103,7 @@ def test_two_soft_tokens_act_as_the_whole_suffix(hmm):
     """At ∅, under no prompt and under any prompt, also one with zeros."""
     tokens = strings_of(hmm, 5)
     hidden = hidden_first(tokens)
-    short = exact_tuning.summary(hmm, hmm.posterior(tokens, hidden)[:, 1].exp())
+    short = exact_tuning.summary(hmm, hmm.log_posterior(tokens, hidden)[:, 1].exp())
     assert short.shape == (len(tokens), 2, hmm.states)
     assert (short[:, 0] == 1).all()
     assert (short >= 0).all()
@@ -121,7 +121,7 @@ def test_worked_summary():
     x = (1), (0, ½), which is (0, 1) after scaling."""
     hmm = HMM(f64([0.5, 0.5]), f64([[0.75, 0.25], [0.5, 0.5]]), f64([[1.0, 0.0], [0.5, 0.5]]), 2)
     tokens = torch.tensor([[0, 0], [0, 1]])
-    posterior = hmm.posterior(tokens, hidden_first(tokens))[:, 1].exp()
+    posterior = hmm.log_posterior(tokens, hidden_first(tokens))[:, 1].exp()
     found = exact_tuning.summary(hmm, posterior)
     torch.testing.assert_close(found[:, 1], f64([[1.0, 0.5], [0.0, 1.0]]))
 
@@ -131,7 +131,7 @@ def test_a_state_without_a_law_has_no_summary():
     prompted chain may be in it, and P[x | 0] counts."""
     hmm = HMM(f64([1.0, 0.0]), f64([[0.0, 1.0], [0.5, 0.5]]), f64([[0.9, 0.1], [0.2, 0.8]]), 3)
     tokens = torch.tensor([[0, 0, 1]])
-    posterior = hmm.posterior(tokens, hidden_first(tokens))[:, 1].exp()
+    posterior = hmm.log_posterior(tokens, hidden_first(tokens))[:, 1].exp()
     with pytest.raises(ValueError, match="state 0 cannot stand at the first token"):
         exact_tuning.summary(hmm, posterior)
 
@@ -165,7 +165,7 @@ def test_a_unit_of_the_exact_study(tmp_path):
     hmm = networks.vanilla(12, unit.inputs + 1, unit.seed)
     tokens = hmm.sample(unit.train + unit.test, WorkBench(unit.seed, "cpu", tmp_path).rng("inputs"))
     law = hmm.masked_log_probs(tokens, hidden_first(tokens))[:, 0].exp()
-    posterior = hmm.posterior(tokens, hidden_first(tokens))[:, 0].exp()
+    posterior = hmm.log_posterior(tokens, hidden_first(tokens))[:, 0].exp()
     task, labels = draw_task(posterior[:80], seed=unit.seed)
     wanted = task.labels(posterior[80:])
     for row in rows:

@@ -160,7 +160,7 @@ def test_pairs_that_occur_together():
     passages = np.array([[1, 1, 0, 2], [1, 1, 1, 0], [0, 1, 1, 0], [1, 1, 0, 0]])
     assert wp.top_pairs(passages, 3).tolist() == [[0, 1], [1, 2], [0, 2]]
     assert wp.mean_of_pairs(torch.eye(4) + 1, torch.tensor([[0, 1], [1, 1]])).tolist() == [6, 7]
-    with refused("number"):
+    with refused("n"):
         wp.top_pairs(passages, 9)
 
 

@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from triptych.core.counting import Counted
+from triptych.core.deprecation import renamed
 from triptych.core.logspace import log_conditional
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
@@ -89,8 +90,9 @@ class Cost(NamedTuple):
 # ------------------------------------------------------------------ one step
 
 
+@renamed(oracle="lm")
 def step(
-    oracle: Masked,
+    lm: Masked,
     tokens: Tokens,
     masks: MaskLaw,
     rng: Rng,
@@ -108,11 +110,11 @@ def step(
     of both, one step goes to 11 with ½.
     """
     check_masks(masks)
-    tokens = as_chains(oracle, tokens, masks)
+    tokens = as_chains(lm, tokens, masks)
     check_goes_on(rng)
     check_choice("order", order, get_args(Order))
     if draw is None:
-        knows = isinstance(oracle, BlockMasked) and order == "left to right"
+        knows = isinstance(lm, BlockMasked) and order == "left to right"
         draw = "jointly" if masks.adaptive or knows else "in turn"
     check_choice("draw", draw, get_args(Draw))
     if draw == "in turn" and masks.adaptive:
@@ -125,10 +127,10 @@ def step(
         raise UserError("draw='jointly' has no order of positions; leave order='left to right'")
     chosen = masks.draw(tokens, rng)
     if draw == "in turn":
-        return _in_turn(oracle, tokens, masks.blocks[chosen], rng, order)
+        return _in_turn(lm, tokens, masks.blocks[chosen], rng, order)
     out = tokens.clone()
-    for rows, number in _groups(oracle, masks, chosen):
-        out[rows] = _jointly(oracle, tokens[rows], masks, number, rng)
+    for rows, number in _groups(lm, masks, chosen):
+        out[rows] = _jointly(lm, tokens[rows], masks, number, rng)
     return out
 
 
@@ -157,7 +159,7 @@ def cost(masks: MaskLaw, vocab_size: Count, *, draw: Draw = "in turn") -> Cost:
 
 
 def _in_turn(
-    oracle: Masked,
+    lm: Masked,
     tokens: Int[Tensor, "chains length"],
     hidden: Bool[Tensor, "chains length"],
     rng: Rng,
@@ -171,28 +173,28 @@ def _in_turn(
             at = left.long().argmax(-1)  # the first that is hidden
         else:
             at = rng.categorical(uniform_on(left))
-        out[rows, at] = rng.categorical(laws_at(oracle, out[rows], left, at))
+        out[rows, at] = rng.categorical(laws_at(lm, out[rows], left, at))
         hidden[rows, at] = False
     return out
 
 
 def _groups(
-    oracle: Masked, masks: MaskLaw, chosen: Int[Tensor, " chains"]
+    lm: Masked, masks: MaskLaw, chosen: Int[Tensor, " chains"]
 ) -> list[tuple[Int[Tensor, " rows"], Int[Tensor, " rows"]]]:
     """Chains that are answered together, with their blocks, and few enough to hold.
 
     The chain rule takes all blocks of one size at once; a joint law is asked for block by block.
     """
     sizes = masks.blocks.sum(-1)[chosen]
-    apart = chosen if isinstance(oracle, BlockMasked) else sizes
+    apart = chosen if isinstance(lm, BlockMasked) else sizes
     groups = []
     for label in apart.unique().tolist():
         rows = torch.nonzero(apart == label)[:, 0]
         size = int(sizes[rows[0]])
-        states = oracle.vocab_size**size
+        states = lm.vocab_size**size
         if states > MAX_STATES:
             raise UserError(
-                f"a block of {size} positions has {oracle.vocab_size}^{size} states, more than "
+                f"a block of {size} positions has {lm.vocab_size}^{size} states, more than "
                 f"the {MAX_STATES} that are enumerated; use smaller blocks"
                 + ("" if masks.adaptive else " or draw='in turn'")
             )
@@ -202,7 +204,7 @@ def _groups(
 
 
 def _jointly(
-    oracle: Masked,
+    lm: Masked,
     tokens: Int[Tensor, "rows length"],
     masks: MaskLaw,
     number: Int[Tensor, " rows"],
@@ -212,14 +214,14 @@ def _jointly(
     at = positions_of(masks.blocks[number])
     if at.shape[1] == 0:
         return tokens
-    if isinstance(oracle, BlockMasked):
-        log_probs, block = oracle.block_log_probs(tokens, at[0].tolist()), at[0].tolist()
-        shape, name = (len(tokens), oracle.vocab_size ** len(block)), type(oracle).__name__
+    if isinstance(lm, BlockMasked):
+        log_probs, block = lm.block_log_probs(tokens, at[0].tolist()), at[0].tolist()
+        shape, name = (len(tokens), lm.vocab_size ** len(block)), type(lm).__name__
         where = f"for the block {block} of chain"
         check_laws(log_probs, shape, tokens.device, name, lambda row: f"{where} {row}")
     else:
-        log_probs = block_log_probs(oracle, tokens, masks.blocks[number])
-    states = all_sequences(oracle.vocab_size, at.shape[1], tokens.device)
+        log_probs = block_log_probs(lm, tokens, masks.blocks[number])
+    states = all_sequences(lm.vocab_size, at.shape[1], tokens.device)
     if masks.adaptive:
         every = tokens[:, None].expand(-1, len(states), -1).clone()
         every.scatter_(2, at[:, None].expand(-1, len(states), -1), states.expand(len(at), -1, -1))
@@ -229,22 +231,23 @@ def _jointly(
     return tokens.scatter(1, at, states[rng.categorical(log_probs)])
 
 
-def block_log_probs(oracle: Masked, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "rows states"]:
+@renamed(oracle="lm")
+def block_log_probs(lm: Masked, tokens: Tokens, hidden: Hidden) -> Float[Tensor, "rows states"]:
     """log p(x_K = state | x_-K) by the chain rule from the left, states in lexicographic order.
 
     Every row hides the same number of positions, not the same ones. Worked value: p uniform on
     {00, 11}, both hidden: (½, 0, 0, ½); what follows a state of probability 0 is not asked.
     """
-    check_oracle(oracle)
-    tokens, hidden = as_masked(tokens, hidden, oracle.vocab_size)
-    rows, vocab, at = len(tokens), oracle.vocab_size, positions_of(hidden)
+    check_oracle(lm)
+    tokens, hidden = as_masked(tokens, hidden, lm.vocab_size)
+    rows, vocab, at = len(tokens), lm.vocab_size, positions_of(hidden)
     out = torch.zeros((rows, 1), dtype=torch.float64, device=tokens.device)
     for j in range(at.shape[1]):
         states = all_sequences(vocab, j, tokens.device)
         row, state = torch.nonzero(out > -torch.inf, as_tuple=True)
         seen = tokens[row].scatter(1, at[row, :j], states[state])
         left = hidden[row].scatter(1, at[row, :j], False)
-        laws = laws_at(oracle, seen, left, at[row, j])
+        laws = laws_at(lm, seen, left, at[row, j])
         longer = torch.full_like(out, -torch.inf)[..., None].repeat(1, 1, vocab)
         longer[row, state] = out[row, state][:, None] + laws.double()
         out = longer.reshape(rows, -1)
@@ -373,11 +376,11 @@ def examples() -> dict[str, Chain]:
     p, triple = Table.random(2, 3, seed=0), Table.random(3, 2, seed=1)
     joint = _Joint(2, 3, p.log_probs)
 
-    def case(oracle: Table, masks: MaskLaw, draw: Draw, order: Order = "left to right") -> Chain:
+    def case(lm: Table, masks: MaskLaw, draw: Draw, order: Order = "left to right") -> Chain:
         def one(tokens: Int[Tensor, "1 length"], rng: Rng) -> Int[Tensor, "1 length"]:
-            return step(oracle, tokens, masks, rng, draw=draw, order=order)
+            return step(lm, tokens, masks, rng, draw=draw, order=order)
 
-        return chain(one, oracle.as_dict(), reversible=True)
+        return chain(one, lm.as_dict(), reversible=True)
 
     def looks(tokens: Int[Tensor, "batch 3"]) -> Float[Tensor, "batch 3"]:
         """Where a token is 1 its block is hidden more often, and some blocks never."""

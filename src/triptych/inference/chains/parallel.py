@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
 from triptych.core.randomness import RngLike, as_rng, check_goes_on
@@ -75,30 +76,32 @@ _ENTRIES_AT_ONCE = 2**22
 # ------------------------------------------------------------------ chains
 
 
-def independent_step(oracle: Masked, tokens: Tokens, rng: Rng) -> Int[Tensor, "chains length"]:
+@renamed(oracle="lm")
+def independent_step(lm: Masked, tokens: Tokens, rng: Rng) -> Int[Tensor, "chains length"]:
     """x'_i ~ p(· | x_-i) for every i at once, given the old state.
 
     Worked value: p uniform on {00, 11}: 00 and 11 stay forever; the other states, to which p gives
     nothing, swap: 01 becomes 10.
     """
-    tokens = as_chains(oracle, tokens)
+    tokens = as_chains(lm, tokens)
     check_goes_on(rng)
     length = tokens.shape[1]
     each = torch.eye(length, dtype=torch.bool, device=tokens.device)
-    at_once = max(1, _ENTRIES_AT_ONCE // (length * length * max(length, oracle.vocab_size)))
+    at_once = max(1, _ENTRIES_AT_ONCE // (length * length * max(length, lm.vocab_size)))
     laws = []
     for part in tokens.split(at_once):
         asked = part.repeat_interleave(length, 0)
-        answer = masked_answer(oracle, asked, each.repeat(len(part), 1))
+        answer = masked_answer(lm, asked, each.repeat(len(part), 1))
         answer = answer.reshape(len(part), length, length, -1)
         laws.append(answer.diagonal(dim1=1, dim2=2).movedim(-1, 1))
     every = torch.cat(laws)
-    check_sums(every, type(oracle).__name__, _place(length))
+    check_sums(every, type(lm).__name__, _place(length))
     return rng.categorical(every)
 
 
+@renamed(oracle="lm")
 def block_step(
-    oracle: Masked, tokens: Tokens, masks: MaskLaw, rng: Rng
+    lm: Masked, tokens: Tokens, masks: MaskLaw, rng: Rng
 ) -> Int[Tensor, "chains length"]:
     """Hide a block of each chain and draw its positions independently, from one answer.
 
@@ -106,12 +109,12 @@ def block_step(
     states with ¼. With blocks of one it is 1-Gibbs.
     """
     check_masks(masks)
-    tokens = as_chains(oracle, tokens, masks)
+    tokens = as_chains(lm, tokens, masks)
     check_goes_on(rng)
     hidden = masks.blocks[masks.draw(tokens, rng)]
-    laws = masked_answer(oracle, tokens, hidden)[hidden]
+    laws = masked_answer(lm, tokens, hidden)[hidden]
     place = _place(hidden.shape[1])
-    check_sums(laws, type(oracle).__name__, lambda k: place(_nth(hidden, k)))
+    check_sums(laws, type(lm).__name__, lambda k: place(_nth(hidden, k)))
     drawn = rng.categorical(laws)
     return tokens.masked_scatter(hidden, drawn)
 
@@ -155,8 +158,9 @@ def even_schedule(hidden: Count, rounds: Count) -> list[int]:
     return [(hidden * (r + 1)) // rounds - (hidden * r) // rounds for r in range(rounds)]
 
 
+@renamed(oracle="lm")
 def unmask(
-    oracle: Masked,
+    lm: Masked,
     tokens: Tokens,
     hidden: Hidden,
     rng: RngLike,
@@ -176,16 +180,16 @@ def unmask(
     By confident tokens x_0 = 1, less probable than any token of x_1, is never kept in the first
     round, so it is drawn twice: P(x_0 = 1) = 0.01. Every other order gives 0.1.
     """
-    check_oracle(oracle)
+    check_oracle(lm)
     anything = torch.ones_like(as_integers("tokens", tokens, dimensions=2), dtype=torch.bool)
-    as_chains(oracle, tokens, hidden=anything)
-    tokens, hidden = as_masked(tokens, hidden, oracle.vocab_size)
+    as_chains(lm, tokens, hidden=anything)
+    tokens, hidden = as_masked(tokens, hidden, lm.vocab_size)
     rng = as_rng(rng, tokens.device)
     check_choice("order", order, get_args(Reveal))
     out, left = tokens.clone(), hidden.clone()
     for count in _as_schedule(hidden, schedule):
-        laws = masked_answer(oracle, out, left)
-        check_sums(laws, type(oracle).__name__, _place(tokens.shape[1]))
+        laws = masked_answer(lm, out, left)
+        check_sums(laws, type(lm).__name__, _place(tokens.shape[1]))
         if order == "confident token":
             drawn = rng.categorical(laws)
             confidence = laws.gather(-1, drawn[..., None])[..., 0].exp()
@@ -204,10 +208,9 @@ def unmask(
     return out
 
 
-def most_confident(
-    confidence: Numbers, hidden: Hidden, count: Count
-) -> Bool[Tensor, "rows length"]:
-    """The `count` hidden positions of largest confidence; of equal ones the leftmost.
+@renamed(count="n")
+def most_confident(confidence: Numbers, hidden: Hidden, n: Count) -> Bool[Tensor, "rows length"]:
+    """The `n` hidden positions of largest confidence; of equal ones the leftmost.
 
     Worked value: confidences 0.5, 0.9, 0.5, 0.7 with the last not hidden, two of them: 0.9 and the
     first 0.5.
@@ -222,8 +225,8 @@ def most_confident(
             "they must be equal",
             parameter="confidence",
         )
-    count = min(as_count("count", count), hidden.shape[1])
-    return highest(confidence, hidden, torch.full_like(hidden.sum(-1), count))
+    n = min(as_count("n", n), hidden.shape[1])
+    return highest(confidence, hidden, torch.full_like(hidden.sum(-1), n))
 
 
 def _random(hidden: Bool[Tensor, "rows length"], count: int, rng: Rng) -> Bool[Tensor, "rows _"]:
@@ -270,18 +273,18 @@ def examples() -> dict[str, Chain | OneShot]:
     bits = _product([[0.9, 0.1], [0.6, 0.4]])
     free = _product([[0.3, 0.7], [0.6, 0.4], [0.5, 0.5]])
 
-    def chained(oracle: Table, masks: MaskLaw | None, target: Table) -> Chain:
+    def chained(lm: Table, masks: MaskLaw | None, target: Table) -> Chain:
         def one(tokens: Int[Tensor, "1 length"], rng: Rng) -> Int[Tensor, "1 length"]:
             if masks is None:
-                return independent_step(oracle, tokens, rng)
-            return block_step(oracle, tokens, masks, rng)
+                return independent_step(lm, tokens, rng)
+            return block_step(lm, tokens, masks, rng)
 
         return chain(one, target.as_dict(), reversible=True)
 
-    def revealed(oracle: Table, schedule: Sequence[int], order: Reveal, target: Table) -> OneShot:
+    def revealed(lm: Table, schedule: Sequence[int], order: Reveal, target: Table) -> OneShot:
         def one(rng: Rng) -> tuple[int, ...]:
-            tokens, hidden = blank(1, oracle.length)
-            filled = unmask(oracle, tokens, hidden, rng, schedule=schedule, order=order)
+            tokens, hidden = blank(1, lm.length)
+            filled = unmask(lm, tokens, hidden, rng, schedule=schedule, order=order)
             return tuple(filled[0].tolist())
 
         return OneShot(one, target.as_dict())

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed, renamed_fields
 from triptych.core.protocols import Masked, Rng
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.samplers import OneShot
@@ -111,17 +112,18 @@ class Refined(NamedTuple):
 # ------------------------------------------------------------------ the first hypothesis
 
 
+@renamed(vocab="vocab_size")
 def random_start(
-    lengths: Numbers, vocab: Count, rng: RngLike, *, lowest: Count = 0
+    lengths: Numbers, vocab_size: Count, rng: RngLike, *, lowest: Count = 0
 ) -> Int[Tensor, "batch length"]:
-    """Every token uniform on lowest..vocab-1; 0 beyond the length of a row.
+    """Every token uniform on lowest..vocab_size-1; 0 beyond the length of a row.
 
     `lowest` leaves out special tokens that stand at the beginning of a vocabulary.
     """
     lengths = _as_lengths(lengths)
-    vocab, lowest = as_size("vocab", vocab), as_count("lowest", lowest)
+    vocab_size, lowest = as_size("vocab_size", vocab_size), as_count("lowest", lowest)
     rng = as_rng(rng, lengths.device)
-    return _random_tokens(_inside(lengths, int(lengths.max())), vocab, lowest, rng)
+    return _random_tokens(_inside(lengths, int(lengths.max())), vocab_size, lowest, rng)
 
 
 def mask_start(lengths: Numbers, mask_token: Count) -> Int[Tensor, "batch length"]:
@@ -299,6 +301,7 @@ def best_hypotheses(
 # ------------------------------------------------------------------ a masked oracle as a refiner
 
 
+@renamed_fields(oracle="lm")
 @dataclass(frozen=True)
 class MaskedRefiner:
     """Any `Masked` oracle as a refiner: the law of each position given all the others.
@@ -311,11 +314,11 @@ class MaskedRefiner:
     product of the marginals. Evidence of probability 0 has no conditional and raises.
     """
 
-    oracle: Masked
+    lm: Masked
     mask_token: int | None = None
 
     def __post_init__(self) -> None:
-        check_oracle(self.oracle)
+        check_oracle(self.lm)
         if self.mask_token is not None:
             set_fields(self, mask_token=as_size("mask_token", self.mask_token, at_least=0))
 
@@ -336,13 +339,13 @@ class MaskedRefiner:
         if self.mask_token is not None:
             masked = rows == self.mask_token
         each = torch.eye(width, dtype=torch.bool, device=rows.device)
-        vocab = self.oracle.vocab_size
+        vocab = self.lm.vocab_size
         at_once = max(1, _ENTRIES_AT_ONCE // (width * width * max(width, vocab)))
         laws = []
         for part, hidden in zip(rows.split(at_once), masked.split(at_once), strict=True):
             asked = part.repeat_interleave(width, 0)
             unseen = hidden.repeat_interleave(width, 0) | each.repeat(len(part), 1)
-            answer = masked_answer(self.oracle, asked, unseen)
+            answer = masked_answer(self.lm, asked, unseen)
             answer = answer.reshape(len(part), width, width, -1)
             laws.append(answer.diagonal(dim1=1, dim2=2).movedim(-1, 1))
         return torch.cat(laws)
@@ -466,7 +469,7 @@ def _draw(
 def _random_tokens(
     chosen: Bool[Tensor, "batch length"], vocab: int, lowest: int, rng: Rng
 ) -> Int[Tensor, "batch length"]:
-    """A token uniform on lowest..vocab-1 at each chosen position, 0 elsewhere."""
+    """A token uniform on lowest..vocab_size-1 at each chosen position, 0 elsewhere."""
     if lowest >= vocab:
         raise UserError(
             f"lowest is {lowest}; it must be below the vocabulary's size, {vocab}",
@@ -490,18 +493,18 @@ def examples() -> dict[str, OneShot]:
     p = Table.random(2, 3, seed=0)
     pair = Table.random(2, 2, seed=1)
 
-    def attempted(oracle: Table, steps: int, stutter: Stutter, *, masks: bool) -> OneShot:
+    def attempted(lm: Table, steps: int, stutter: Stutter, *, masks: bool) -> OneShot:
         """Sampled steps from masks or from a random start, and their law by sums."""
-        refiner = MaskedRefiner(oracle, mask_token=oracle.vocab_size)
+        refiner = MaskedRefiner(lm, mask_token=lm.vocab_size)
 
         def one(rng: Rng) -> tuple[int, ...]:
-            lengths, mask = torch.tensor([oracle.length]), oracle.vocab_size
+            lengths, mask = torch.tensor([lm.length]), lm.vocab_size
             start = mask_start(lengths, mask) if masks else random_start(lengths, mask, rng)
             options = {"stop_when_stable": False, "sample": True, "mask_token": mask}
             out = refine(refiner, start, lengths, steps=steps, stutter=stutter, rng=rng, **options)
             return tuple(out.tokens[0].tolist())
 
-        return OneShot(one, _by_sums(oracle, steps, stutter, masks=masks))
+        return OneShot(one, _by_sums(lm, steps, stutter, masks=masks))
 
     return {
         "one step from masks": attempted(p, 1, "previous", masks=True),

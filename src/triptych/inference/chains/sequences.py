@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked, Rng
 from triptych.core.samplers import Chain
@@ -22,15 +23,16 @@ from triptych.core.validation import (
 from triptych.inference.answers import check_answer, check_sums
 
 
+@renamed(oracle="lm")
 def as_chains(
-    oracle: Masked,
+    lm: Masked,
     tokens: Tokens,
     masks: MaskLaw | None = None,
     hidden: Bool[Tensor, "chains length"] | None = None,
 ) -> Int[Tensor, "chains length"]:
     """Full sequences of at least one chain, which fit the blocks and the oracle."""
-    check_oracle(oracle)
-    chains = as_tokens(tokens, oracle.vocab_size, hidden=hidden)
+    check_oracle(lm)
+    chains = as_tokens(tokens, lm.vocab_size, hidden=hidden)
     if chains.numel() == 0:
         raise UserError(
             f"there are no chains: tokens have shape {tuple(chains.shape)}, and need rows and "
@@ -54,12 +56,13 @@ def as_chains(
     return chains
 
 
-def check_oracle(oracle: Masked) -> None:
-    if not isinstance(oracle, Masked):
+@renamed(oracle="lm")
+def check_oracle(lm: Masked) -> None:
+    if not isinstance(lm, Masked):
         raise UserError(
-            f"oracle: {type(oracle).__name__} has no masked_log_probs and vocab_size; these "
+            f"lm: {type(lm).__name__} has no masked_log_probs and vocab_size; these "
             "samplers ask for the law of hidden positions given the shown ones",
-            parameter="oracle",
+            parameter="lm",
         )
 
 
@@ -72,28 +75,30 @@ def check_masks(masks: MaskLaw) -> None:
         )
 
 
+@renamed(oracle="lm")
 def masked_answer(
-    oracle: Masked, tokens: Int[Tensor, "rows length"], hidden: Bool[Tensor, "rows length"]
+    lm: Masked, tokens: Int[Tensor, "rows length"], hidden: Bool[Tensor, "rows length"]
 ) -> Float[Tensor, "rows length vocab"]:
     """What the oracle says of every position, one column a token."""
-    answer = oracle.masked_log_probs(tokens, hidden)
-    shape = (*tokens.shape, oracle.vocab_size)
-    check_answer(answer, shape, tokens.device, type(oracle).__name__)
+    answer = lm.masked_log_probs(tokens, hidden)
+    shape = (*tokens.shape, lm.vocab_size)
+    check_answer(answer, shape, tokens.device, type(lm).__name__)
     return answer
 
 
+@renamed(oracle="lm")
 def laws_at(
-    oracle: Masked,
+    lm: Masked,
     tokens: Int[Tensor, "rows length"],
     hidden: Bool[Tensor, "rows length"],
     at: Int[Tensor, " rows"],
 ) -> Float[Tensor, "rows vocab"]:
     """The law of one hidden position of each row."""
-    answer = masked_answer(oracle, tokens, hidden)
+    answer = masked_answer(lm, tokens, hidden)
     laws = answer[torch.arange(len(tokens), device=at.device), at]
     check_sums(
         laws,
-        type(oracle).__name__,
+        type(lm).__name__,
         lambda row: f"at position {int(at[row])} of {tokens[row].tolist()}",
     )
     return laws

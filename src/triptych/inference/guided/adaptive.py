@@ -86,7 +86,7 @@ from triptych.inference.guided.resampling import (
     finish,
     open_particles,
 )
-from triptych.inference.guided.result import Particles, Result
+from triptych.inference.guided.result import ParticleSet, Result
 
 PARTICLES = 6
 """Candidates of a row where no number is given, and the verifier has no masks."""
@@ -109,7 +109,7 @@ class Info(NamedTuple):
     smallest_ess: Float[Tensor, " batch"]
     questions: Int[Tensor, " batch"]
     refused: Int[Tensor, " batch"]
-    particles: Particles
+    particles: ParticleSet
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,7 @@ from triptych.inference.guided.resampling import (
     finish,
     open_particles,
 )
-from triptych.inference.guided.result import Particles as AllParticles
-from triptych.inference.guided.result import Result
+from triptych.inference.guided.result import ParticleSet, Result
 
 
 class Info(NamedTuple):
@@ -61,7 +60,7 @@ class Info(NamedTuple):
     died: Bool[Tensor, " batch"]
     log_normaliser: Float[Tensor, " batch"]
     smallest_ess: Float[Tensor, " batch"]
-    particles: AllParticles
+    particles: ParticleSet
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from triptych.core.protocols import Ends, Question, Value
 from triptych.inference.answers import value_of
 from triptych.inference.guided.generation import Generation
 from triptych.inference.guided.options import path_counter
-from triptych.inference.guided.result import Particles, Reason
+from triptych.inference.guided.result import ParticleSet, Reason
 
 Text = tuple[int, ...]
 MAX_FOLLOWED = 20
@@ -48,10 +48,10 @@ def normalised(log_weights: Float[Tensor, "batch n"]) -> Float[Tensor, "batch n"
     return log_normalise(log_weights - torch.where(far, largest, 0.0))
 
 
-def as_they_stand(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> Particles:
+def as_they_stand(cloud: Generation, log_weights: Float[Tensor, "batch n"]) -> ParticleSet:
     """All particles of each row, with their weights."""
     places = cloud.every_row().reshape(log_weights.shape)
-    return Particles(cloud.decoder.tokens[places], cloud.decoder.lengths[places], log_weights)
+    return ParticleSet(cloud.decoder.tokens[places], cloud.decoder.lengths[places], log_weights)
 
 
 def even_out(
@@ -81,7 +81,7 @@ class Ended(NamedTuple):
 
     died: Bool[Tensor, " batch"]
     log_normaliser: Float[Tensor, " batch"]
-    particles: Particles
+    particles: ParticleSet
 
 
 def finish(

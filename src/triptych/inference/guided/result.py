@@ -7,8 +7,11 @@ from typing import Generic, Literal, NamedTuple, Protocol, TypeVar, runtime_chec
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed_names
 from triptych.core.display import card, counted, facts_table, records_table
 from triptych.inference.guided.costs import Costs
+
+__getattr__ = renamed_names(__name__, Particles="ParticleSet")
 
 Action = Literal[
     "draw", "argmax", "accept", "reject", "backtrack", "restart", "choose", "down", "up", "stay"
@@ -63,7 +66,7 @@ class Candidates(NamedTuple):
     log_values: Float[Tensor, "batch n"]
 
 
-class Particles(NamedTuple):
+class ParticleSet(NamedTuple):
     """All particles of each row of the batch, as they stood when one of them was drawn.
 
     tokens, lengths   prompt and completion of each, -1 beyond its end
@@ -91,7 +94,7 @@ class Weighed(Protocol):
     """
 
     @property
-    def particles(self) -> Particles: ...
+    def particles(self) -> ParticleSet: ...
 
     @property
     def log_normaliser(self) -> Float[Tensor, " batch"]: ...

@@ -3,7 +3,7 @@
 
 A token t that is kept at a prefix s has law p(t | s) a(st) / Σ p(· | s) a(s·), where a(st) is the
 probability that it is accepted: 1[V(st) ≥ threshold], or V(st) itself. A string gets the product of
-these, which is *not* p restricted to the accepted strings. Worked value: for uniform bits and the
+these, which is not p restricted to the accepted strings. Worked value: for uniform bits and the
 strings with some 0, 1^(D-1) 0 gets 2^-(D-1) and every other string 2^-D [li, Proposition 3.1.2].
 """
 

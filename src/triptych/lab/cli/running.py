@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from triptych.lab.results.gathering import Results
     from triptych.lab.running.plan import Plan
     from triptych.lab.running.runner import OldRows, RunSummary
-    from triptych.lab.running.selection import Chosen
+    from triptych.lab.running.selection import ChosenStudy
     from triptych.lab.running.store import Store
     from triptych.lab.running.time_left import Expected
     from triptych.studies.api.study import Scale
@@ -114,7 +114,7 @@ def run_studies(
     raise typer.Exit(int(wrong or terminal.failing(judged)))
 
 
-def _with_claims_to_judge(chosen: "Chosen", scale: "Scale") -> "Chosen":
+def _with_claims_to_judge(chosen: "ChosenStudy", scale: "Scale") -> "ChosenStudy":
     """A user's own study with the claims that rows can refute.
 
     The others are refused. A smoke run decides nothing, so there they are left out with a warning.
@@ -166,7 +166,7 @@ def cost_lines(summaries: "Mapping[str, RunSummary]") -> list[str]:
 
 
 def _run_all(
-    chosen: "Sequence[Chosen]",
+    chosen: "Sequence[ChosenStudy]",
     plans: "Mapping[str, Plan]",
     store: "Store",
     options: RunOptions,

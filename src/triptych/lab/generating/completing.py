@@ -22,7 +22,7 @@ from triptych.lab.generating.progress import hide_bars
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rows import Row
 from triptych.lab.generating.rules import AskedRule, failure_reason, on_tokens
-from triptych.lab.generating.settings import Settings
+from triptych.lab.generating.settings import GenerateSettings
 from triptych.lab.running.items import Ended
 from triptych.models.pretrained.causal import PretrainedCausalLM
 
@@ -73,7 +73,9 @@ _loaded: dict[tuple[str, str], "Completer"] = {}  # at most one: the model stays
 def _completer(settings: str, device: str) -> "Completer":
     if (settings, device) not in _loaded:
         release()
-        _loaded[settings, device] = Completer(Settings.from_json(json.loads(settings)), device)
+        _loaded[settings, device] = Completer(
+            GenerateSettings.from_json(json.loads(settings)), device
+        )
     return _loaded[settings, device]
 
 
@@ -83,7 +85,7 @@ def release() -> None:
         _loaded.popitem()[1].close()
 
 
-def load_model(settings: Settings, device: str) -> PretrainedCausalLM:
+def load_model(settings: GenerateSettings, device: str) -> PretrainedCausalLM:
     """The model of the settings; what cannot be loaded is one sentence."""
     hide_bars()
     try:
@@ -131,7 +133,10 @@ class Completer:
     """
 
     def __init__(
-        self, settings: Settings, device: str = "cpu", model: PretrainedCausalLM | None = None
+        self,
+        settings: GenerateSettings,
+        device: str = "cpu",
+        model: PretrainedCausalLM | None = None,
     ) -> None:
         self.settings = settings
         source = settings.verifier
@@ -302,7 +307,7 @@ class Completer:
 
 
 def failed_row(
-    settings: Settings,
+    settings: GenerateSettings,
     prompt: Prompt,
     reason: str,
     text: str = "",

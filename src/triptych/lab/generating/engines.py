@@ -13,7 +13,7 @@ from triptych.core.validation import UserError
 from triptych.lab.generating.completing import Chunk, complete_chunk, release
 from triptych.lab.running.engines.local import run_locally
 from triptych.lab.running.engines.ray import MAX_ATTEMPTS, POLL_S, connect, import_ray
-from triptych.lab.running.items import Ended, Event, Started
+from triptych.lab.running.items import Ended, Started, UnitEvent
 
 ENGINES = ("inline", "local", "ray")
 
@@ -45,7 +45,7 @@ class Cluster(Protocol):
     def stop(self, actor: Any) -> None: ...
 
 
-def run_inline(chunks: Sequence[Chunk]) -> Iterator[Event]:
+def run_inline(chunks: Sequence[Chunk]) -> Iterator[UnitEvent]:
     """Complete the chunks in this process, one after the other."""
     try:
         for chunk in chunks:
@@ -55,12 +55,12 @@ def run_inline(chunks: Sequence[Chunk]) -> Iterator[Event]:
         release()
 
 
-def run_in_processes(chunks: Sequence[Chunk], workers: int) -> Iterator[Event]:
+def run_in_processes(chunks: Sequence[Chunk], workers: int) -> Iterator[UnitEvent]:
     """Complete the chunks in worker processes on this machine."""
     return run_locally(chunks, workers, None, complete_chunk)
 
 
-def run_on_ray(chunks: Sequence[Chunk], workers: int, address: str | None) -> Iterator[Event]:
+def run_on_ray(chunks: Sequence[Chunk], workers: int, address: str | None) -> Iterator[UnitEvent]:
     """Complete the chunks on the actors of a Ray cluster, which is started here if none is named.
 
     Other machines need this package, and the model and the rule under the same paths.
@@ -79,7 +79,7 @@ def run_on_ray(chunks: Sequence[Chunk], workers: int, address: str | None) -> It
             ray.shutdown()
 
 
-def run_on_actors(chunks: Sequence[Chunk], workers: int, cluster: Cluster) -> Iterator[Event]:
+def run_on_actors(chunks: Sequence[Chunk], workers: int, cluster: Cluster) -> Iterator[UnitEvent]:
     """Complete the chunks on up to `workers` actors.
 
     A chunk whose actor is lost goes to the end of the queue, `MAX_ATTEMPTS` times in all.

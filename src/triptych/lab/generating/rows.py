@@ -27,7 +27,7 @@ from triptych.lab.generating.places import (
     refuse_same_files,
 )
 from triptych.lab.generating.prompts import Prompt
-from triptych.lab.generating.settings import Settings, changed_settings
+from triptych.lab.generating.settings import GenerateSettings, changed_settings
 
 Row = dict[str, Any]
 COLUMNS = (
@@ -61,7 +61,7 @@ class RowFile:
     """
 
     def __init__(
-        self, path: Path, settings: Settings, *, fresh: bool = False, trace: bool = False
+        self, path: Path, settings: GenerateSettings, *, fresh: bool = False, trace: bool = False
     ) -> None:
         self.path, self.settings = path, settings
         self._places = Places.of(path, trace)
@@ -194,7 +194,7 @@ class RowFile:
         before = read_settings(self._places.settings) or {}
         before.pop(ROWS_NAME, None)
         with suppress(ValueError, TypeError, KeyError):
-            if Settings.from_json(before).fingerprint == other["settings"]:
+            if GenerateSettings.from_json(before).fingerprint == other["settings"]:
                 changed = changed_settings(before, self.settings.as_json())
         what = "; ".join(changed) or "they are not the same"
         raise UserError(

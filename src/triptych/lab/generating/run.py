@@ -15,8 +15,8 @@ from triptych.lab.generating.completing import Chunk, failed_row
 from triptych.lab.generating.progress import PromptProgress
 from triptych.lab.generating.prompts import Prompt
 from triptych.lab.generating.rows import Row, RowFile
-from triptych.lab.generating.settings import Settings
-from triptych.lab.running.items import Ended, Event
+from triptych.lab.generating.settings import GenerateSettings
+from triptych.lab.running.items import Ended, UnitEvent
 from triptych.lab.running.progress import duration
 from triptych.lab.running.unix import refuse_on_windows
 
@@ -93,7 +93,7 @@ class Summary:
 
 def generate(
     prompts: Sequence[Prompt],
-    settings: Settings,
+    settings: GenerateSettings,
     out: Path,
     spread: Spread,
     *,
@@ -178,7 +178,7 @@ def _cores() -> int:
 
 
 def _chunks(
-    prompts: Sequence[Prompt], missing: set[str], settings: Settings, spread: Spread
+    prompts: Sequence[Prompt], missing: set[str], settings: GenerateSettings, spread: Spread
 ) -> list[Chunk]:
     """The batches of all prompts, without what is done.
 
@@ -198,7 +198,7 @@ def _chunks(
     return chunks
 
 
-def _events(chunks: Sequence[Chunk], spread: Spread) -> Iterator[Event]:
+def _events(chunks: Sequence[Chunk], spread: Spread) -> Iterator[UnitEvent]:
     workers = _workers(spread)
     if spread.engine == "ray":
         return engines.run_on_ray(chunks, workers, spread.ray_address)
@@ -208,7 +208,7 @@ def _events(chunks: Sequence[Chunk], spread: Spread) -> Iterator[Event]:
 
 
 def _completed(
-    events: Iterator[Event], chunks: Sequence[Chunk], settings: Settings
+    events: Iterator[UnitEvent], chunks: Sequence[Chunk], settings: GenerateSettings
 ) -> Iterator[tuple[list[Row], float]]:
     """The rows and the seconds of every chunk that ends; the rows of one that failed say why."""
     by_key = {chunk.key: chunk for chunk in chunks}

@@ -27,7 +27,7 @@ _SAMPLE = 1 << 16  # bytes at both ends of a model's file that its digest reads
 
 
 @dataclass(frozen=True)
-class Settings:
+class GenerateSettings:
     """What decides the texts.
 
     model       where it is loaded from: a folder, a .gguf file, or a name on the hub
@@ -76,7 +76,7 @@ class Settings:
         return plain
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> "Settings":
+    def from_json(cls, plain: Mapping[str, Any]) -> "GenerateSettings":
         verifier = RuleSource(**plain["verifier"]) if plain["verifier"] else None
         timeout = math.inf if plain["timeout"] is None else plain["timeout"]
         stop = tuple(plain.get("stop", ()))
@@ -130,7 +130,7 @@ def make_settings(
     trust_remote_code: bool = False,
     stop: Sequence[str] = (),
     grammar_engine: str | None = None,
-) -> Settings:
+) -> GenerateSettings:
     """Settings from what a user wrote; all that is wrong with it is said here.
 
     Every verifier here is a grammar or a function of text, so the algorithm is "adaptive" where
@@ -149,7 +149,7 @@ def make_settings(
         raise UserError("--grammar-engine needs --verifier, as json:schema.json")
     own = Path(algorithm) if algorithm.endswith(".py") else None
     where = find_model(model)
-    return Settings(
+    return GenerateSettings(
         model=where,
         weights=_weights(where),
         verifier=None if verifier is None else find_rule(verifier, grammar_engine),

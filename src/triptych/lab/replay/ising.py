@@ -27,8 +27,8 @@ from triptych.inference.guided.algorithm import Option, Setting
 from triptych.lab.replay.demonstrations import named
 from triptych.lab.replay.ising_laws import (
     AtOnce,
-    Blocks,
     Expectations,
+    HiddenBlocks,
     Mover,
     distances,
     expectations,
@@ -135,7 +135,7 @@ def _samplers(ising: Ising, size: int, width: int) -> dict[str, _Sampler]:
         "gibbs": _Sampler(
             "Gibbs: one spin at a time",
             lambda oracle, tokens, rng: gibbs.step(oracle, tokens, single, rng, draw="in turn"),
-            lambda: Blocks(ising, [[i] for i in range(spins)]),
+            lambda: HiddenBlocks(ising, [[i] for i in range(spins)]),
             spins,
         ),
         "parallel": _Sampler(
@@ -144,7 +144,7 @@ def _samplers(ising: Ising, size: int, width: int) -> dict[str, _Sampler]:
         "blocks": _Sampler(
             f"Blocks: {width} × {width} spins at once",
             lambda oracle, tokens, rng: parallel.block_step(oracle, tokens, square, rng),
-            lambda: Blocks(ising, squares),
+            lambda: HiddenBlocks(ising, squares),
             spins,
         ),
     }

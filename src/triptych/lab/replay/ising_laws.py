@@ -110,7 +110,7 @@ def _drawn_given(
     return (2 * pull[:, None] * new).sigmoid().prod(-1)
 
 
-class Blocks:
+class HiddenBlocks:
     """A block, uniform among these, is hidden; its spins are drawn independently given the rest.
 
     Worked value: two spins with coupling J and the block of both: after one step the four states

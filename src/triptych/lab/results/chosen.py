@@ -7,11 +7,11 @@ from importlib.resources import files
 from typing import NamedTuple
 
 from triptych.core.errors import UserError
-from triptych.lab.results.ranking import Finding, Judged, StudyRun
+from triptych.lab.results.ranking import ClaimFinding, Judged, StudyRun
 from triptych.studies.api.figures import Figure
 
 
-class Chosen(NamedTuple):
+class ChosenClaim(NamedTuple):
     """A claim to show large.
 
     figure
@@ -25,13 +25,13 @@ class Chosen(NamedTuple):
     why: str = ""
 
 
-def load_chosen() -> list[Chosen]:
+def load_chosen() -> list[ChosenClaim]:
     """The list in `chosen.toml`, in the order of a lecture."""
     text = files("triptych.lab.results").joinpath("chosen.toml").read_text("utf-8")
-    return [Chosen(**entry) for entry in tomllib.loads(text)["chosen"]]
+    return [ChosenClaim(**entry) for entry in tomllib.loads(text)["chosen"]]
 
 
-def choose(ids: Sequence[str], judged: Sequence[Judged]) -> list[Chosen]:
+def choose(ids: Sequence[str], judged: Sequence[Judged]) -> list[ChosenClaim]:
     """The claims that were asked for, in that order; an unknown id is refused."""
     known, prepared = [line.id for line in judged], {each.id: each for each in load_chosen()}
     for name in ids:
@@ -39,11 +39,11 @@ def choose(ids: Sequence[str], judged: Sequence[Judged]) -> list[Chosen]:
             near = difflib.get_close_matches(name, known, n=1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise UserError(f"there is no claim {name!r}{hint} (`triptych claims` lists them)")
-    return [prepared.get(name, Chosen(name)) for name in dict.fromkeys(ids)]
+    return [prepared.get(name, ChosenClaim(name)) for name in dict.fromkeys(ids)]
 
 
 def figure_of(
-    chosen: Chosen, finding: Finding | None, runs: Sequence[StudyRun]
+    chosen: ChosenClaim, finding: ClaimFinding | None, runs: Sequence[StudyRun]
 ) -> tuple[StudyRun, int] | None:
     """The run and the number of the figure to show with a claim; None where there is none."""
     for run in runs:

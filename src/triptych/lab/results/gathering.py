@@ -20,9 +20,9 @@ from triptych.lab.results.judging import judged_run, made_by, unit_records
 from triptych.lab.results.kept_runs import kept_or_judged
 from triptych.lab.results.ledger import Entry, load_ledger
 from triptych.lab.results.packed import called
-from triptych.lab.results.ranking import Finding, Judged, NotDrawn, StudyRun, judge_ledger
+from triptych.lab.results.ranking import ClaimFinding, Judged, NotDrawn, StudyRun, judge_ledger
 from triptych.lab.running.discovery import Studies, find_studies
-from triptych.lab.running.selection import Chosen
+from triptych.lab.running.selection import ChosenStudy
 from triptych.lab.running.store import Store, StoredUnit
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.records import from_json, to_json
@@ -61,14 +61,14 @@ class Concluded:
     question: str
     file: str
     entries: tuple[Entry, ...]
-    findings: Mapping[str, Finding]
+    findings: Mapping[str, ClaimFinding]
     figures: tuple[Figure | NotDrawn, ...]
     changed: Mapping[str, Any]
     larger: tuple[str, ...]
     needs: tuple[str, ...]
 
 
-def gather(store: Store | None, own: Sequence[Chosen] = (), *, shown: bool = True) -> Results:
+def gather(store: Store | None, own: Sequence[ChosenStudy] = (), *, shown: bool = True) -> Results:
     """Judge the whole ledger on what the store holds and what came with Triptych.
 
     own
@@ -121,7 +121,7 @@ def _not_drawn(runs: Sequence[StudyRun]) -> list[str]:
 
 def stored_runs(
     store: Store | None,
-    own: Sequence[Chosen] = (),
+    own: Sequence[ChosenStudy] = (),
     studies: Mapping[str, AnyStudy] | None = None,
     *,
     shown: bool = True,
@@ -158,13 +158,13 @@ def _stored_run(
     name: str,
     scale: Scale,
     studies: Mapping[str, AnyStudy],
-    own: Chosen | None,
+    own: ChosenStudy | None,
     shown: bool,
 ) -> StudyRun:
     def judge(drawn: bool) -> StudyRun:
         """The run with its findings and, where `drawn`, figures."""
         units = store.units(name, scale)
-        chosen = own or Chosen(studies[name])
+        chosen = own or ChosenStudy(studies[name])
         return judged_run(chosen, scale, units, evidence.last_settings(units), drawn=drawn)
 
     if own or not isinstance(studies, Studies):
@@ -173,14 +173,14 @@ def _stored_run(
     return kept_or_judged(rows, studies.module(name), judge, shown=shown)
 
 
-def judge_study(store: Store, chosen: Chosen, scale: Scale) -> dict[str, Finding]:
+def judge_study(store: Store, chosen: ChosenStudy, scale: Scale) -> dict[str, ClaimFinding]:
     """What the rows of one study in the store say now, by the id of the claim."""
     units = store.units(chosen.study.name, scale)
     run = judged_run(chosen, scale, units, evidence.last_settings(units), drawn=False)
     return dict(run.findings)
 
 
-def remember(store: Store, results: Results, own: Sequence[Chosen]) -> None:
+def remember(store: Store, results: Results, own: Sequence[ChosenStudy]) -> None:
     """Keep what the runs of a user's own studies concluded."""
     files = {chosen.study.name: chosen.file for chosen in own if chosen.file}
     for run in results.runs:
@@ -240,7 +240,7 @@ def _bundled_run(path: Path, studies: Mapping[str, AnyStudy], shown: bool) -> St
         if len(layout.others) == len(found.units):
             raise UserError(f"none of its units is planned by study {found.study} any more")
         return judged_run(
-            Chosen(study),
+            ChosenStudy(study),
             found.scale,
             layout.units,
             to_json(layout.plan.settings),

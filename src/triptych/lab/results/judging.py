@@ -7,7 +7,7 @@ from typing import Any
 from triptych.lab.results import evidence
 from triptych.lab.results.ranking import SCALES, NotDrawn, StudyRun, UnitRecord, find
 from triptych.lab.running.fingerprint import Code, fingerprint, shape_digest
-from triptych.lab.running.selection import Chosen
+from triptych.lab.running.selection import ChosenStudy
 from triptych.lab.running.store import StoredUnit, made_before_an_edit
 from triptych.studies.api.figures import Figure
 from triptych.studies.api.records import to_json
@@ -15,7 +15,7 @@ from triptych.studies.api.study import AnyStudy, Rows, Scale, short_labels
 
 
 def judged_run(
-    chosen: Chosen,
+    chosen: ChosenStudy,
     scale: Scale,
     units: Sequence[StoredUnit],
     settings: Mapping[str, Any],
@@ -99,7 +99,7 @@ def _larger(study: AnyStudy, scale: Scale) -> tuple[str, ...]:
     return tuple(name for name in SCALES[: SCALES.index(scale.value)][::-1] if name in has)
 
 
-def _chapter(chosen: Chosen) -> str:
+def _chapter(chosen: ChosenStudy) -> str:
     """The folder under `triptych.studies`; a user's own study is in none."""
     parts = getattr(chosen.study.run, "__module__", "").split(".")
     return parts[2] if chosen.file is None and parts[:2] == ["triptych", "studies"] else ""

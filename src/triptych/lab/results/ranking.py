@@ -70,7 +70,7 @@ class UnitRecord:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ClaimFinding:
     """What one run says about one claim.
 
     status
@@ -176,7 +176,7 @@ class StudyRun:
     made: str = ""
     chapter: str = ""
     entries: tuple[Entry, ...] = ()
-    findings: Mapping[str, Finding] = field(default_factory=dict)
+    findings: Mapping[str, ClaimFinding] = field(default_factory=dict)
     figures: tuple[Figure | NotDrawn, ...] = ()
     more_rows: int = 0
 
@@ -219,7 +219,7 @@ class Judged:
 
     entry: Entry
     status: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ClaimFinding, ...]
     study: str | None
 
     @property
@@ -227,7 +227,7 @@ class Judged:
         return self.entry.id
 
     @property
-    def headline(self) -> Finding | None:
+    def headline(self) -> ClaimFinding | None:
         """The finding that decides; None when nothing but the code was run."""
         first = self.findings[0] if self.findings else None
         return first if first and first.status in STATUSES[:3] else None
@@ -255,21 +255,23 @@ def judge_ledger(
     judges
         Claim id -> the study that judges it, so that an entry without a run can say which to run.
     """
-    found: dict[str, list[tuple[StudyRun, Finding]]] = {}
+    found: dict[str, list[tuple[StudyRun, ClaimFinding]]] = {}
     for run in runs:
         for name, finding in run.findings.items():
             found.setdefault(name, []).append((run, finding))
     return [_judged(entry, found.get(entry.id, []), judges.get(entry.id)) for entry in ledger]
 
 
-def _judged(entry: Entry, found: Sequence[tuple[StudyRun, Finding]], study: str | None) -> Judged:
+def _judged(
+    entry: Entry, found: Sequence[tuple[StudyRun, ClaimFinding]], study: str | None
+) -> Judged:
     ranked = [_scoped(finding, entry, run) for run, finding in sorted(found, key=_rank)]
     study = study or (ranked[0].study if ranked else None)
     status = ranked[0].status if ranked and ranked[0].status in STATUSES else STATUSES[3]
     return Judged(entry, status, tuple(ranked), study)
 
 
-def _scoped(finding: Finding, entry: Entry, run: StudyRun) -> Finding:
+def _scoped(finding: ClaimFinding, entry: Entry, run: StudyRun) -> ClaimFinding:
     """A finding with its scope; with other settings than its scale's it is not as published."""
     if run.own or finding.scale not in EVIDENCE_SCALES:
         return finding
@@ -286,7 +288,7 @@ def _scoped(finding: Finding, entry: Entry, run: StudyRun) -> Finding:
     return replace(finding, scope=scope, differs=differs)
 
 
-def _rank(pair: tuple[StudyRun, Finding]) -> tuple[Any, ...]:
+def _rank(pair: tuple[StudyRun, ClaimFinding]) -> tuple[Any, ...]:
     """The strongest evidence first."""
     run, finding = pair
     scale = SCALES.index(finding.scale) if finding.scale in SCALES else len(SCALES)
@@ -300,9 +302,9 @@ def _rank(pair: tuple[StudyRun, Finding]) -> tuple[Any, ...]:
     )
 
 
-def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> Finding:
+def find(run: StudyRun, claim: Claim[Any], rows: Iterable[Any]) -> ClaimFinding:
     """What the rows of a run say about a claim; a judge that raises leaves it undecided."""
-    empty = Finding(
+    empty = ClaimFinding(
         study=run.study,
         scale=run.scale,
         bundled=run.bundled,
@@ -371,6 +373,6 @@ def devices(run: StudyRun) -> str:
     return ", ".join(sorted({unit.device for unit in run.units if unit.device}))
 
 
-def fails(finding: Finding) -> bool:
+def fails(finding: ClaimFinding) -> bool:
     """Whether a run of this folder speaks against a claim; bundled evidence does not count."""
     return finding.status == Status.FAILS.value and not finding.bundled

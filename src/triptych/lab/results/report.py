@@ -18,7 +18,7 @@ from markupsafe import Markup
 from triptych.core.files import write_text
 from triptych.lab.results import ledger, report_claims, report_studies
 from triptych.lab.results.changes import Change
-from triptych.lab.results.chosen import Chosen, choose, load_chosen
+from triptych.lab.results.chosen import ChosenClaim, choose, load_chosen
 from triptych.lab.results.plots import share_styles
 from triptych.lab.results.ranking import Judged, StudyRun, scale_name, total_seconds
 from triptych.lab.results.report_text import duration, number
@@ -105,7 +105,7 @@ def render_report(
 
 
 def _large(
-    chosen: Sequence[Chosen],
+    chosen: Sequence[ChosenClaim],
     judged: Sequence[Judged],
     runs: Sequence[StudyRun],
     anchors: Sequence[str],

@@ -6,9 +6,9 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from triptych.lab.results import ledger
-from triptych.lab.results.chosen import Chosen, figure_of
+from triptych.lab.results.chosen import ChosenClaim, figure_of
 from triptych.lab.results.ledger import SCOPES
-from triptych.lab.results.ranking import STATUSES, VERDICTS, Finding, Judged, RunName, StudyRun
+from triptych.lab.results.ranking import STATUSES, VERDICTS, ClaimFinding, Judged, RunName, StudyRun
 from triptych.lab.results.report_text import number, words
 from triptych.lab.results.typesetting import title_html
 
@@ -99,7 +99,7 @@ def claim_view(line: Judged, links: Links, *, own: bool = False, near: str = "")
 
 
 def chosen_views(
-    chosen: Sequence[Chosen], judged: Sequence[Judged], runs: Sequence[StudyRun], links: Links
+    chosen: Sequence[ChosenClaim], judged: Sequence[Judged], runs: Sequence[StudyRun], links: Links
 ) -> list[dict[str, Any]]:
     """The claims to show large, each with its figure and the checks that decide."""
     by_id = {line.id: line for line in judged}
@@ -159,6 +159,6 @@ def _comparisons(line: Judged) -> list[Comparison]:
     ]
 
 
-def _measured(findings: Sequence[Finding], *, bundled: bool) -> Mapping[str, Any]:
+def _measured(findings: Sequence[ClaimFinding], *, bundled: bool) -> Mapping[str, Any]:
     """The numbers of the strongest finding of a kind; those of a smoke run say nothing."""
     return next((f.measured for f in findings if f.bundled is bundled and f.status in STATUSES), {})

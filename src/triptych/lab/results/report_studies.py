@@ -35,7 +35,7 @@ CHAPTERS = {
 }
 
 
-class Table(NamedTuple):
+class ReportTable(NamedTuple):
     """Column titles and cells, all text; `left_out` rows are not shown."""
 
     columns: list[str]
@@ -50,7 +50,7 @@ class Drawn(NamedTuple):
     caption: str
     panels: list[Markup]
     notes: list[str]
-    numbers: Table
+    numbers: ReportTable
     error: str
 
 
@@ -201,10 +201,10 @@ def draw(figure: Figure | NotDrawn, prefix: str) -> Drawn:
 
 
 def _failed(name: str, error: str) -> Drawn:
-    return Drawn(words(name), "", [], [], Table([], [], 0), f"It could not be drawn. {error}")
+    return Drawn(words(name), "", [], [], ReportTable([], [], 0), f"It could not be drawn. {error}")
 
 
-def _numbers(figure: Figure) -> Table:
+def _numbers(figure: Figure) -> ReportTable:
     """The points behind the lines and marks, for reading aloud and for copying."""
     rows = [row for panel in figure.panels for row in _points(panel)]
     columns = ["series", "x", "y", "interval"]
@@ -212,7 +212,7 @@ def _numbers(figure: Figure) -> Table:
         columns = ["panel", *columns]
     else:
         rows = [row[1:] for row in rows]
-    return Table(columns, rows[:MOST_NUMBERS], max(0, len(rows) - MOST_NUMBERS))
+    return ReportTable(columns, rows[:MOST_NUMBERS], max(0, len(rows) - MOST_NUMBERS))
 
 
 def _points(panel: Panel | Heatmap) -> Iterable[list[str]]:
@@ -227,11 +227,11 @@ def _points(panel: Panel | Heatmap) -> Iterable[list[str]]:
             yield [title, name, number(float(x)), number(float(y)), interval]
 
 
-def _row_table(rows: Sequence[Mapping[str, Any]], more: int) -> Table:
+def _row_table(rows: Sequence[Mapping[str, Any]], more: int) -> ReportTable:
     shown = rows[:MOST_ROWS]
     columns = list(dict.fromkeys(str(name) for row in shown for name in row))[:MOST_COLUMNS]
     cells = [[_cut(number(row[name])) if name in row else "" for name in columns] for row in shown]
-    return Table(columns, cells, len(rows) + more - len(shown))
+    return ReportTable(columns, cells, len(rows) + more - len(shown))
 
 
 def _cut(text: str, most: int = 90) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from triptych.lab.results.ranking import CODE_RUNS, STATUSES, Finding, Judged
+from triptych.lab.results.ranking import CODE_RUNS, STATUSES, ClaimFinding, Judged
 from triptych.lab.running.expected_costs import expected_costs
 from triptych.lab.running.plan import Plan
 from triptych.studies.api.study import Scale
@@ -46,7 +46,7 @@ def at_scale(line: Judged, plan: Plan) -> AtScale:
 def decided_at(line: Judged, scale: Scale) -> bool:
     """Whether a run at this scale says that the result holds or fails."""
 
-    def decides(finding: Finding) -> bool:
+    def decides(finding: ClaimFinding) -> bool:
         return finding.scale == scale.value and finding.status in ("holds", "fails")
 
     return any(map(decides, line.findings))

@@ -14,7 +14,7 @@ from triptych.core.status import Status
 from triptych.lab.plain_text import escape, standard_output
 from triptych.lab.results.changes import Change
 from triptych.lab.results.ledger import SCOPES
-from triptych.lab.results.ranking import STATUSES, Finding, Judged, fails, scale_name
+from triptych.lab.results.ranking import STATUSES, ClaimFinding, Judged, fails, scale_name
 from triptych.lab.running.expected_costs import expected_costs
 from triptych.studies.api.records import to_json
 from triptych.studies.api.verdicts import Check
@@ -183,7 +183,7 @@ def to_run(line: Judged) -> str:
     return f"`{command}` makes its rows, on a machine with a GPU."
 
 
-def _print_finding(console: Console, finding: Finding) -> None:
+def _print_finding(console: Console, finding: ClaimFinding) -> None:
     console.print(Padding(f"[dim]{escape(source(finding))}[/dim]", (0, 0, 0, 4)))
     if finding.differs:
         differs = f"[dim]differs from the source: {escape(finding.differs)}[/dim]"
@@ -241,7 +241,7 @@ def _in_lines(numbers: Sequence[str], width: int) -> list[str]:
     return [f"[bold]{escape(line)}[/bold]" for line in lines]
 
 
-def source(finding: Finding) -> str:
+def source(finding: ClaimFinding) -> str:
     """Where a finding is from: "largest run, bundled, NVIDIA H200: fails (5 of 8 units)"."""
     parts = [scale_name(finding.scale)]
     if finding.bundled:

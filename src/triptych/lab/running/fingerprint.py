@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from triptych import __version__
-from triptych.lab.running.shape import Shape, shape_of
+from triptych.lab.running.shape import CodeShape, shape_of
 from triptych.lab.running.sources import (
     DEFINITIONS,
     PACKAGE,
@@ -90,7 +90,7 @@ def shape_digest(study: AnyStudy) -> str:
     return _digest([study_shape(study).text])
 
 
-def study_shape(study: AnyStudy) -> Shape:
+def study_shape(study: AnyStudy) -> CodeShape:
     """What decides a study's rows: its text without names, and where it stands."""
     rows = sorted(study.rows, key=lambda kind: kind.__name__)
     return shape_of(

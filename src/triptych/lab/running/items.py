@@ -41,4 +41,4 @@ class Ended(NamedTuple):
     device: str | None = None
 
 
-Event = Started | Ended
+UnitEvent = Started | Ended

@@ -25,7 +25,7 @@ from triptych.lab.running.engines.local import run_locally
 from triptych.lab.running.engines.ray import run_on_ray
 from triptych.lab.running.environment import environment
 from triptych.lab.running.fingerprint import Code, code_of, same_code
-from triptych.lab.running.items import Ended, Event, WorkItem
+from triptych.lab.running.items import Ended, UnitEvent, WorkItem
 from triptych.lab.running.plan import Plan
 from triptych.lab.running.progress import Progress, Quiet
 from triptych.lab.running.store import Store, StoredUnit, made_before_an_edit
@@ -166,7 +166,7 @@ class _Made(NamedTuple):
 
 
 def _store_events(
-    events: Iterator[Event],
+    events: Iterator[UnitEvent],
     todo: Sequence[StoredUnit],
     stored: Sequence[StoredUnit],
     store: Store,

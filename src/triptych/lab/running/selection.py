@@ -16,7 +16,7 @@ from triptych.lab.running.plan import Plan
 from triptych.studies.api.study import AnyStudy, Study
 
 
-class Chosen(NamedTuple):
+class ChosenStudy(NamedTuple):
     """A study; for a user's own its file and the entries of its claims."""
 
     study: AnyStudy
@@ -24,15 +24,15 @@ class Chosen(NamedTuple):
     entries: tuple[Entry, ...] = ()
 
 
-def choose_studies(names: Sequence[str]) -> list[Chosen]:
+def choose_studies(names: Sequence[str]) -> list[ChosenStudy]:
     """Studies by name, those of plug-ins too, a user's own by file; all of ours by default."""
     known, offered = find_studies(), plugins("studies")
     if not names:
-        return [Chosen(study) for study in known.values()]
+        return [ChosenStudy(study) for study in known.values()]
     chosen = []
     for name in names:
         if name in known:
-            chosen.append(Chosen(known[name]))
+            chosen.append(ChosenStudy(known[name]))
         elif name in offered:
             chosen.append(_offered_study(offered[name], known))
         elif ".py" in name:
@@ -47,7 +47,7 @@ def choose_studies(names: Sequence[str]) -> list[Chosen]:
     return chosen
 
 
-def published_studies(*, beyond: bool = False) -> tuple[list[Chosen], list[str]]:
+def published_studies(*, beyond: bool = False) -> tuple[list[ChosenStudy], list[str]]:
     """Our studies that decide published results, and names of the others.
 
     beyond
@@ -55,11 +55,13 @@ def published_studies(*, beyond: bool = False) -> tuple[list[Chosen], list[str]]
     """
     studies = find_studies()
     claims = _published_claims(studies.values())
-    chosen = [Chosen(study) for study in studies.values() if beyond or claims[study.name]]
+    chosen = [ChosenStudy(study) for study in studies.values() if beyond or claims[study.name]]
     return chosen, sorted(studies.keys() - {each.study.name for each in chosen})
 
 
-def early_verdicts_first(chosen: Sequence[Chosen], plans: Mapping[str, Plan]) -> list[Chosen]:
+def early_verdicts_first(
+    chosen: Sequence[ChosenStudy], plans: Mapping[str, Plan]
+) -> list[ChosenStudy]:
     """In the order of what a published claim costs, so that many verdicts fall early.
 
     Then those that decide none, the cheapest first. What nobody has timed comes last.
@@ -69,7 +71,7 @@ def early_verdicts_first(chosen: Sequence[Chosen], plans: Mapping[str, Plan]) ->
     """
     claims = _published_claims(each.study for each in chosen)
 
-    def cost(each: Chosen) -> tuple[bool, float, float]:
+    def cost(each: ChosenStudy) -> tuple[bool, float, float]:
         count, seconds = claims[each.study.name], expected_seconds(plans[each.study.name])
         seconds = math.inf if seconds is None else seconds
         return not count, seconds / max(count, 1), seconds
@@ -83,14 +85,14 @@ def _published_claims(studies: Iterable[AnyStudy]) -> dict[str, int]:
     return {study.name: sum(claim.id in published for claim in study.claims) for study in studies}
 
 
-def _own_study(name: str, known: Mapping[str, AnyStudy]) -> Chosen:
+def _own_study(name: str, known: Mapping[str, AnyStudy]) -> ChosenStudy:
     study, file = load_study(name), Path(name.rpartition(".py")[0] + ".py").resolve()
     if study.name in known:
         raise UserError(
             f"{file.name} calls its study {study.name}, which is a study of Triptych: "
             "give yours another name"
         )
-    return Chosen(study, file, tuple(own_entries(study, file)))
+    return ChosenStudy(study, file, tuple(own_entries(study, file)))
 
 
 def load_offered(plugin: Plugin) -> AnyStudy:
@@ -111,14 +113,14 @@ def load_offered(plugin: Plugin) -> AnyStudy:
     return study
 
 
-def _offered_study(plugin: Plugin, known: Mapping[str, AnyStudy]) -> Chosen:
+def _offered_study(plugin: Plugin, known: Mapping[str, AnyStudy]) -> ChosenStudy:
     study = load_offered(plugin)
     if study.name in known:
         raise UserError(
             f"{plugin.package} and Triptych both have a study {study.name}", parameter="plugin"
         )
     file = Path(str(sys.modules[plugin.module].__file__)).resolve()
-    return Chosen(study, file, tuple(own_entries(study, file)))
+    return ChosenStudy(study, file, tuple(own_entries(study, file)))
 
 
 def parse_assignments(assignments: Sequence[str]) -> dict[str, str]:

@@ -8,6 +8,8 @@ in the study's own modules. Not seen:
     where a definition stands, what its file is called, and how it is imported
     annotations, docstrings, comments, layout
 
+    which of two names a thing of the library has that was renamed (`renames.py`)
+
 Seen: operators, constants, control flow, defaults, decorators, the order of statements, attributes,
 names of classes, fields and public methods (they are in stored rows), and what is called
 (`meanings.py`).
@@ -32,6 +34,7 @@ from triptych.lab.running.meanings import (
     Own,
     words_in,
 )
+from triptych.lab.running.renames import ATTRIBUTES, DEFINITIONS, KEYWORDS
 from triptych.lab.running.scopes import (
     Function,
     Loop,
@@ -50,18 +53,20 @@ _MARKS = {"ClassVar", "InitVar", "KW_ONLY"}  # annotations that decide what a da
 _NAMES = {"__name__", "__qualname__", "__code__"}
 _READERS = {"eval", "exec", "globals", "locals", "dir"}
 _ARGUMENT = re.compile("\0(top|nested) (.*?)\0")
+_RENAMED = re.compile("\0renamed (.*?)\0")
+_EITHER = {*ATTRIBUTES, *ATTRIBUTES.values()}
 _SILENT = {"ctx", "type_comment", "kind", "type_params"}
 _ANNOTATIONS = {"annotation", "returns"}
 
 
-class Shape(NamedTuple):
+class CodeShape(NamedTuple):
     """A text, and the definitions that it is of."""
 
     text: str
     definitions: tuple[Own, ...]
 
 
-def shape_of(roots: Sequence[Place]) -> Shape:
+def shape_of(roots: Sequence[Place]) -> CodeShape:
     """The shape of all that the roots reach, numbered as they are met."""
     meanings = Meanings()
     walk = _Walk(meanings)
@@ -82,6 +87,8 @@ class _Walk:
         Functions that are used as values, and not only called.
     unpacked
         Functions that are called with `**`.
+    own_attributes
+        Those of the study's own classes that a renamed attribute of the library may be taken for.
     looks_at_names
         Whether some code can read the names of functions or locals.
     """
@@ -93,11 +100,12 @@ class _Walk:
         self.keywords: set[str] = set()
         self.values: set[Own] = set()
         self.unpacked: set[Own] = set()
+        self.own_attributes: set[str] = set()
         self.looks_at_names = False
         self._numbers: dict[Own, int] = {}
         self._waiting: deque[Own] = deque()
 
-    def all(self, roots: Iterable[Place]) -> Shape:
+    def all(self, roots: Iterable[Place]) -> CodeShape:
         for source, name in roots:
             if source is not None and self.meanings.is_own(source):
                 self.reference(Own(source, name))
@@ -106,10 +114,10 @@ class _Walk:
             self.reference(min(unmet, key=lambda own: (own.name, own.source.name)))
             texts |= self._definitions()
         lines = (
-            f"{self._numbers[own]}: {self._with_arguments(own, text)}"
+            f"{self._numbers[own]}: {self._with_attributes(self._with_arguments(own, text))}"
             for own, text in texts.items()
         )
-        return Shape("\n".join(lines), tuple(texts))
+        return CodeShape("\n".join(lines), tuple(texts))
 
     def _definitions(self) -> Iterator[tuple[Own, str]]:
         while self._waiting:
@@ -126,6 +134,15 @@ class _Walk:
             return f":{name}" if visible else ""
 
         return _ARGUMENT.sub(written, text)
+
+    def _with_attributes(self, text: str) -> str:
+        """The text, with the earlier names of attributes that were renamed."""
+
+        def written(found: re.Match[str]) -> str:
+            now, before = found[1], ATTRIBUTES[found[1]]
+            return now if {now, before} & self.own_attributes else before
+
+        return _RENAMED.sub(written, text)
 
     def reference(self, own: Own) -> str:
         """How a definition is written where it is used."""
@@ -175,6 +192,7 @@ class _Definition:
             if name in scope.imports:
                 return None
             if scope.is_class:
+                self._walk.own_attributes.update({name} & _EITHER)
                 return f"<attribute {name}>"
             if name not in scope.numbers:
                 scope.numbers[name] = self._locals
@@ -205,7 +223,9 @@ class _Definition:
             return f"<library {meaning.source.name.rpartition('.')[2]}>"
         if isinstance(meaning, Own):
             return self._walk.reference(meaning)
-        return f"<{'library ' if isinstance(meaning, Library) else ''}{meaning.label}>"
+        if isinstance(meaning, Library):
+            return f"<library {DEFINITIONS.get(meaning.label, meaning.label)}>"
+        return f"<{meaning.label}>"
 
     def _value(self, meaning: Meaning) -> str:
         if isinstance(meaning, Own):
@@ -226,7 +246,11 @@ class _Definition:
             return self._value(found)
         of_type = isinstance(node.value, ast.Call) and getattr(node.value.func, "id", "") == "type"
         self._walk.looks_at_names |= node.attr in _NAMES and not of_type  # classes keep theirs
-        return f"{self._dump(node.value)}.{self._method(node.attr)}"
+        if isinstance(node.ctx, ast.Store) and node.attr in _EITHER:
+            self._walk.own_attributes.add(node.attr)
+        name = self._method(node.attr)
+        written = f"\0renamed {name}\0" if name in ATTRIBUTES else name
+        return f"{self._dump(node.value)}.{written}"
 
     def _method(self, name: str) -> str:
         for private in reversed(self._private):
@@ -237,6 +261,7 @@ class _Definition:
     def _defined(self, name: str) -> str:
         """The name of a function or class where it is defined."""
         if self._scopes and self._scopes[-1].is_class:
+            self._walk.own_attributes.update({name} & _EITHER)
             return self._method(name)
         return self._local(name) or name
 
@@ -291,15 +316,25 @@ class _Definition:
             callee = self._written(found)
         else:
             callee = self._dump(node.func)
+        earlier = KEYWORDS.get(self._library_label(node.func), {})
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         unknown = not isinstance(found, Own) and not self._is_foreign(node.func)
         if unknown or any(map(self._is_function, given)):
-            self._walk.keywords.update(k.arg for k in node.keywords if k.arg)
+            self._walk.keywords.update(earlier.get(k.arg, k.arg) for k in node.keywords if k.arg)
         named = ",".join(
-            f"{'**' if k.arg is None else order.get(k.arg, k.arg)}={self._dump(k.value)}"
+            f"{'**' if k.arg is None else order.get(k.arg, earlier.get(k.arg, k.arg))}"
+            f"={self._dump(k.value)}"
             for k in node.keywords
         )
         return f"Call({callee},{self._dump(node.args)},{{{named}}})"
+
+    def _library_label(self, node: ast.AST) -> str:
+        """`hmm.HMM.random` of what is called, if it belongs to the library."""
+        found = self._meaning(node)
+        if isinstance(found, Library):
+            return found.label
+        around = self._library_label(node.value) if isinstance(node, ast.Attribute) else ""
+        return around and f"{around}.{node.attr}"  # pyright: ignore[reportAttributeAccessIssue]
 
     def _is_foreign(self, node: ast.AST) -> bool:
         """Whether what is called belongs to something that was imported."""

@@ -36,7 +36,7 @@ from triptych.studies.api.study import AnyStudy, Scale, Settings, short_labels, 
 
 FILE = "results.sqlite"
 
-Status = Literal["pending", "running", "done", "failed"]
+UnitStatus = Literal["pending", "running", "done", "failed"]
 JsonRow = dict[str, Any]
 
 _COLUMNS = f"{COVERED}, status, checksum, current"
@@ -65,7 +65,7 @@ class StoredUnit(NamedTuple):
     parameters: dict[str, Any]
     seed: int
     settings: dict[str, Any]
-    status: Status
+    status: UnitStatus
     seconds: float | None
     error: str | None
     device: str | None
@@ -295,7 +295,7 @@ class Store:
         with self._db.writing():
             self._end(unit, "failed", seconds, error)
 
-    def _end(self, unit: StoredUnit, status: Status, seconds: float, error: str | None) -> None:
+    def _end(self, unit: StoredUnit, status: UnitStatus, seconds: float, error: str | None) -> None:
         changed = self._db.execute(
             f"""UPDATE units SET status = ?, seconds = ?, error = ?, finished_at = ?
                 WHERE {_UNIT} AND status = 'running'""",
@@ -505,7 +505,7 @@ def of_kind(records: Sequence[JsonRow], kind: str | None, study: str) -> list[Js
 
 def _is_whole(line: Mapping[str, Any], texts: Sequence[str]) -> bool:
     """Whether a unit can be read and, if it is done, is what was stored."""
-    if line["status"] not in get_args(Status) or read_fields(line) is None:
+    if line["status"] not in get_args(UnitStatus) or read_fields(line) is None:
         return False
     return line["status"] != "done" or holds(line["checksum"], line, texts)
 

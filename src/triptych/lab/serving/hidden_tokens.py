@@ -32,7 +32,7 @@ def answer(question: Question) -> dict[str, Any]:
     tokens, hidden = as_masked([row], [covered], states, length=length)
     hmm = persistent(states, stay, clear, length)
     return {
-        "states": hmm.posterior(tokens, hidden)[0].exp().tolist(),
+        "states": hmm.log_posterior(tokens, hidden)[0].exp().tolist(),
         "tokens": hmm.masked_log_probs(tokens, hidden)[0].exp().tolist(),
     }
 

@@ -10,11 +10,11 @@ from triptych.core.locks import is_alive
 from triptych.core.validation import UserError
 from triptych.lab.results.gathering import Concluded, judge_study
 from triptych.lab.results.ledger import load_ledger
-from triptych.lab.results.ranking import Finding
+from triptych.lab.results.ranking import ClaimFinding
 from triptych.lab.running.announced_time import announced_seconds
 from triptych.lab.running.discovery import find_studies
 from triptych.lab.running.progress import duration
-from triptych.lab.running.selection import Chosen
+from triptych.lab.running.selection import ChosenStudy
 from triptych.lab.running.store import FILE, Store, StudyProgress
 from triptych.studies.api.records import from_json
 
@@ -71,7 +71,9 @@ class Live:
         with Store.read(self.folder) as store:
             if ours is not None:
                 try:
-                    findings: Mapping[str, Finding] = judge_study(store, Chosen(ours), study.scale)
+                    findings: Mapping[str, ClaimFinding] = judge_study(
+                        store, ChosenStudy(ours), study.scale
+                    )
                 except UserError as error:  # rows of older code
                     return [_line(study, study.study, "undecided", study.study, str(error))]
                 titles = self._titles
@@ -108,7 +110,7 @@ def _line(study: StudyProgress, claim: str, status: str, title: str, reason: str
     return {"id": claim, "status": status, "title": title, "reason": reason} | place
 
 
-def _reason(finding: Finding) -> str:
+def _reason(finding: ClaimFinding) -> str:
     """What is missing, or the first check that decides."""
     if finding.missing:
         return f"missing {finding.missing[0]}"

@@ -7,7 +7,7 @@ from triptych.core.files import write_json, write_text
 from triptych.lab.results.figure_files import write_figure
 from triptych.lab.results.plots import css_variables, panel_svgs
 from triptych.lab.topics.reading import Reading
-from triptych.lab.topics.table import Table, tables
+from triptych.lab.topics.table import TextTable, tables
 from triptych.studies.api.figures import Figure
 from triptych.studies.topics.real_text import figures
 from triptych.theory.topics.real_text import Fitted
@@ -75,7 +75,7 @@ def _page(reading: Reading, drawn: list[Figure]) -> str:
     )
 
 
-def _table(table: Table) -> str:
+def _table(table: TextTable) -> str:
     head = "".join(f"<th>{html.escape(name)}</th>" for name in table.columns)
     body = "".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"

@@ -18,7 +18,7 @@ from triptych.theory.topics.topic_mixtures import TopicMixture, beside_one_layer
 NO_PAIRS = "no pairs"  # of the same topic, or of different ones, in the passages
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """A title, the names of columns, and rows of texts."""
 
     title: str
@@ -26,7 +26,7 @@ class Table(NamedTuple):
     rows: list[tuple[str, ...]]
 
 
-def tables(reading: Reading) -> list[Table]:
+def tables(reading: Reading) -> list[TextTable]:
     """Embeddings, attention, pairs that occur together, and the closed form of one layer."""
     found = [_ratios(reading), _layers(reading), _together(reading)]
     beside = _closed_form(reading)
@@ -57,7 +57,7 @@ def lines(reading: Reading) -> list[str]:
     return found
 
 
-def _aligned(table: Table) -> list[str]:
+def _aligned(table: TextTable) -> list[str]:
     every = [table.columns, *table.rows]
     widths = [max(len(row[i]) for row in every) for i in range(len(table.columns))]
     return [
@@ -66,7 +66,7 @@ def _aligned(table: Table) -> list[str]:
     ]
 
 
-def _ratios(reading: Reading) -> Table:
+def _ratios(reading: Reading) -> TextTable:
     """One line per threshold, one or several topics, and seed."""
     alike, attended = reading.rows.of(EmbeddingRatio), reading.rows.of(AttentionRatio)
     trained = [r for r in alike if r.weights == "trained" and r.vectors == "word"]
@@ -94,10 +94,10 @@ def _ratios(reading: Reading) -> Table:
         )
     columns = ("threshold", "topics a word", "fit", "words", "cosine", "dot product", "attention")
     columns += ("matched", "shuffled", "random cosine", "random attention")
-    return Table("Same over different topic, with 95 % intervals", columns, rows)
+    return TextTable("Same over different topic, with 95 % intervals", columns, rows)
 
 
-def _layers(reading: Reading) -> Table:
+def _layers(reading: Reading) -> TextTable:
     """Attention by layer, one topic per word, the middle threshold, the first fit."""
     found = [
         r
@@ -119,10 +119,10 @@ def _layers(reading: Reading) -> Table:
         rows.append((str(layer), *cells))
     title = f"Attention by layer, same over different topic, threshold {middle:g}"
     columns = ("layer", "trained", "topics shuffled", "random weights")
-    return Table(title, columns[: len(rows[0])], rows)
+    return TextTable(title, columns[: len(rows[0])], rows)
 
 
-def _together(reading: Reading) -> Table:
+def _together(reading: Reading) -> TextTable:
     rows = [
         (
             f"{r.threshold:g}",
@@ -136,10 +136,12 @@ def _together(reading: Reading) -> Table:
     ]
     columns = ("threshold", "fit", "pairs", "attention, topic", "attention, together")
     columns += ("cosine, topic", "cosine, together", "together, as")
-    return Table("Pairs of one topic next to pairs that occur together most often", columns, rows)
+    return TextTable(
+        "Pairs of one topic next to pairs that occur together most often", columns, rows
+    )
 
 
-def _closed_form(reading: Reading) -> Table:
+def _closed_form(reading: Reading) -> TextTable:
     """What one layer would do with as many topics, words and masks; the first fit's mixture."""
     rows = []
     for each in beside_one_layer(
@@ -166,7 +168,7 @@ def _closed_form(reading: Reading) -> Table:
     columns = ("threshold", "words a topic", "topics a passage", "inputs with a topic")
     columns += ("closed form", "model", "highest layer", "highest head")
     columns += ("own topic's share, closed form", "model")
-    return Table(
+    return TextTable(
         "Attention next to the closed form of one layer, same over different", columns, rows
     )
 

@@ -12,7 +12,7 @@ from triptych.lab.traps.explicit import RATIO, Design, Look, Maker, head_scores
 from triptych.lab.traps.truth import LENGTH, Q, Sentences, measure
 from triptych.models.constructions.balanced import balanced
 from triptych.structures.brackets.dyck import Dyck
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series, SeriesKind
 from triptych.theory.brackets import pumping
 
 TYPES, MAX_DEPTH = 2, 3
@@ -75,7 +75,7 @@ def same_attention() -> Figure:
     patterns = networks[0].patterns(word)[0]
     sentences = Sentences.draw(TYPES, MAX_DEPTH, TESTED, TEST_SEED)
     found = [measure(network, sentences) for network in networks]
-    kinds: Sequence[Kind] = ("ours", "control")
+    kinds: Sequence[SeriesKind] = ("ours", "control")
     series = [
         Series(f"network {name}", kind, (0, 1, 2), (each.accuracy, *each.without), line=False)
         for name, kind, each in zip("AB", kinds, found, strict=True)
@@ -102,7 +102,7 @@ def forgetting() -> Figure:
         "not balanced": balanced(TYPES, MAX_DEPTH, LENGTH, q=Q, leak=0.5),
         "balanced": balanced(TYPES, MAX_DEPTH, LENGTH, q=Q),
     }
-    kinds: Sequence[Kind] = ("ours", "truth")
+    kinds: Sequence[SeriesKind] = ("ours", "truth")
     errors, directions = [], []
     for (name, model), kind in zip(models.items(), kinds, strict=True):
         told = [

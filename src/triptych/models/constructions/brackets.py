@@ -2,7 +2,7 @@
 
 Tokens: type j opens with 2j and closes with 2j + 1, as in `structures.brackets.dyck`; the start
 token 2k stands before every prefix. A bracket and its partner share a level 1..D: the depth after
-an opening bracket, before a closing one. A *kind* is a pair (token, level), or the start token, and
+an opening bracket, before a closing one. A kind is a pair (token, level), or the start token, and
 a minimal first layer maps kinds to vectors [li, Assumption 2.2.1]:
 
     kind of token t at level d     t D + d - 1, in 0..2kD-1          kind of the start token     2kD

@@ -2,7 +2,7 @@
 
     assert NAME(LIST, ITEM) == RESULT
 
-The line is right when RESULT is LIST with ITEM at its end. Here it is read in *plain form*: lists,
+The line is right when RESULT is LIST with ITEM at its end. Here it is read in plain form: lists,
 tuples, strings in one pair of quotes with simple escapes, whole numbers of up to 9 digits,
 fractions of up to 6 more, True, False and None; RESULT repeats the literals of LIST and ITEM as
 they were written, but for spaces and the kind of quotes. A ";" and a comment may follow. Then both

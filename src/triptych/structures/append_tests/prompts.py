@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
+from triptych.core.deprecation import renamed
 from triptych.core.protocols import Rng
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import (
@@ -109,17 +110,18 @@ def draw_prompts(
     return prompts
 
 
-def random_names(count: Count, rng: RngLike, *, avoid: Sequence[str] = ()) -> list[str]:
+@renamed(count="n")
+def random_names(n: Count, rng: RngLike, *, avoid: Sequence[str] = ()) -> list[str]:
     """Different names of three random letters, none of which is known.
 
     The names of training, those with a meaning, words of Python, and `avoid` are never drawn.
     """
-    count, rng = as_count("count", count, at_most=10_000), as_rng(rng)
+    n, rng = as_count("n", n, at_most=10_000), as_rng(rng)
     others = [as_text("a name of avoid", name) for name in as_list("avoid", avoid, "names")]
     taken = {"f", *_KNOWN, *others}
     names: list[str] = []
-    while len(names) < count:
-        letters = _uniform(rng, 26, 3 * (count - len(names)))
+    while len(names) < n:
+        letters = _uniform(rng, 26, 3 * (n - len(names)))
         for first in range(0, len(letters), 3):
             name = "".join(_LETTERS[letter] for letter in letters[first : first + 3])
             if name not in taken:

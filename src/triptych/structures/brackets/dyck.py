@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import Renamed
 from triptych.core.display import card, counted, facts_table
 from triptych.core.logspace import with_point_masses
 from triptych.core.randomness import RngLike, as_rng
@@ -372,12 +373,14 @@ class Dyck:
         tokens, hidden = self._as_masked(tokens, hidden)
         return with_point_masses(self._messages(tokens, hidden).token, tokens, hidden)
 
-    def posterior(
+    def log_posterior(
         self, tokens: Tokens, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch length states"]:
         """log p(stack after position t | shown), stacks as in `stacks.tree_of_stacks`; the last
         state is "ended"."""
         return self._messages(*self._as_masked(tokens, hidden)).state
+
+    posterior = Renamed("log_posterior")
 
     def sample(self, n: Count, rng: RngLike) -> Int[Tensor, "n length"]:
         n = as_size("n", n, at_least=0)

@@ -2,7 +2,7 @@
 
     p(x) = Σ_z π(z_1) W(z_1, x_1) Π_t A(z_{t-1}, z_t) W(z_t, x_t)
 
-The *embedding model* G of [wei, B] is message passing over arbitrary nonnegative vectors in
+The embedding model G of [wei, B] is message passing over arbitrary nonnegative vectors in
 place of emission rows, so that a soft prompt is a fake token.
 
 Notation
@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import Renamed, renamed
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, with_point_masses
 from triptych.core.protocols import Rng
@@ -130,31 +131,33 @@ class HMM:
     # ------------------------------------------------------------------ constructors
 
     @classmethod
+    @renamed(vocab="vocab_size")
     def random(
         cls,
         states: Count,
-        vocab: Count,
+        vocab_size: Count,
         length: Count,
         *,
         seed: Count,
         device: torch.device | str = "cpu",
     ) -> "HMM":
         """Rows of π, A and W drawn from a flat Dirichlet."""
-        states, vocab = _as_sizes(states, vocab)
+        states, vocab_size = _as_sizes(states, vocab_size)
         draw = np.random.default_rng(as_seed(seed))
         return cls._from_numpy(
             draw.dirichlet(np.ones(states)),
             draw.dirichlet(np.ones(states), size=states),
-            draw.dirichlet(np.ones(vocab), size=states),
+            draw.dirichlet(np.ones(vocab_size), size=states),
             length,
             device,
         )
 
     @classmethod
+    @renamed(vocab="vocab_size")
     def random_permutation_mixture(
         cls,
         states: Count,
-        vocab: Count,
+        vocab_size: Count,
         length: Count,
         *,
         seed: Count,
@@ -169,21 +172,22 @@ class HMM:
         π is nearly uniform, rows of W nearly one-hot, A doubly stochastic. The order of draws
         is the one of the authors' experiments, so that a seed names the same HMM.
         """
-        states, vocab = _as_sizes(states, vocab)
+        states, vocab_size = _as_sizes(states, vocab_size)
         warm, mix, cold = permutations.as_temperatures(
             initial_temperature, transition_temperature, emission_temperature
         )
         draw = np.random.RandomState(as_seed(seed, at_most=permutations.MAX_OLD_SEED))
         initial = permutations.softmax(draw.rand(states) - 0.5, warm)
         transition = permutations.mixture(states, states, mix, draw)
-        emission = permutations.softmax(draw.rand(states, vocab) - 0.5, cold)
+        emission = permutations.softmax(draw.rand(states, vocab_size) - 0.5, cold)
         return cls._from_numpy(initial, transition, emission, length, device)
 
     @classmethod
+    @renamed(vocab="vocab_size")
     def random_sparse(
         cls,
         states: Count,
-        vocab: Count,
+        vocab_size: Count,
         length: Count,
         *,
         seed: Count,
@@ -197,7 +201,7 @@ class HMM:
         cycle through all states, the others are random; the first state of the cycle has
         itself among its successors, so the chain is aperiodic. Weights are flat Dirichlet.
         """
-        states, vocab = _as_sizes(states, vocab)
+        states, vocab_size = _as_sizes(states, vocab_size)
         successors = as_count("successors", successors, at_least=2 if states > 1 else 1)
         if successors > states:
             raise UserError(f"{successors} successors of {states} states: at most {states}")
@@ -213,7 +217,7 @@ class HMM:
         return cls._from_numpy(
             draw.dirichlet(np.ones(states)),
             transition,
-            draw.dirichlet(np.ones(vocab), size=states),
+            draw.dirichlet(np.ones(vocab_size), size=states),
             length,
             device,
         )
@@ -248,11 +252,13 @@ class HMM:
         tokens = as_tokens(tokens, self.vocab_size, length=self.length, device=self.device)
         return self._filter(tokens).log_evidence
 
-    def posterior(
+    def log_posterior(
         self, tokens: Tokens, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch length states"]:
         """log p(z_t = · | the tokens that are shown); all of them, where `hidden` is not given."""
         return self._smooth(*self._as_masked(tokens, hidden), None)
+
+    posterior = Renamed("log_posterior")
 
     def masked_log_probs(
         self, tokens: Tokens, hidden: Hidden
@@ -397,8 +403,8 @@ def _write(
         tokens[:, positions] = drawn.T
 
 
-def _as_sizes(states: Count, vocab: Count) -> tuple[int, int]:
-    sizes = as_size("states", states), as_size("vocab", vocab)
+def _as_sizes(states: Count, vocab_size: Count) -> tuple[int, int]:
+    sizes = as_size("states", states), as_size("vocab_size", vocab_size)
     check_room("the transition matrix", sizes[0], sizes[0])
     check_room("the emission matrix", *sizes)
     return sizes
@@ -413,9 +419,9 @@ def examples() -> dict[str, HMM]:
         length=5,
     )
     return {
-        "two states": HMM.random(states=2, vocab=3, length=4, seed=0),
-        "one state": HMM.random(states=1, vocab=2, length=3, seed=1),
-        "more states than tokens": HMM.random(states=5, vocab=2, length=5, seed=2),
+        "two states": HMM.random(states=2, vocab_size=3, length=4, seed=0),
+        "one state": HMM.random(states=1, vocab_size=2, length=3, seed=1),
+        "more states than tokens": HMM.random(states=5, vocab_size=2, length=5, seed=2),
         "permutation mixture": HMM.random_permutation_mixture(4, 3, 4, seed=3),
         "sparse": HMM.random_sparse(4, 2, 5, seed=4),
         "zeros everywhere": zeros,

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import Renamed, renamed
 from triptych.core.display import card, counted, facts_table, heat_map
 from triptych.core.logspace import log_matmul, log_normalise, with_point_masses
 from triptych.core.randomness import RngLike, as_rng
@@ -174,12 +175,13 @@ class MemoryHMM:
     # ------------------------------------------------------------------ constructors
 
     @classmethod
+    @renamed(vocab="vocab_size")
     def random(
         cls,
         values: Count,
         cells: Count,
         syntax: Count,
-        vocab: Count,
+        vocab_size: Count,
         length: Count,
         *,
         seed: Count,
@@ -188,26 +190,27 @@ class MemoryHMM:
         """Every law drawn from a flat Dirichlet; the memory's joint law too."""
         values = as_size("values", values)
         cells = as_count("cells", cells, at_least=1, at_most=MAX_CELLS)
-        syntax, vocab = as_size("syntax", syntax), as_size("vocab", vocab)
+        syntax, vocab_size = as_size("syntax", syntax), as_size("vocab_size", vocab_size)
         length, device = as_size("length", length), as_device(device)
         hidden = cells * syntax
         check_room("the law of the memory", *[values] * cells)
         check_room("the transition matrix", hidden, hidden)
-        check_room("the emission", values, cells, syntax, vocab)
+        check_room("the emission", values, cells, syntax, vocab_size)
         draw = np.random.default_rng(as_seed(seed))
         memory = draw.dirichlet(np.ones(values**cells)).reshape((values,) * cells)
         initial = draw.dirichlet(np.ones(hidden))
         transition = draw.dirichlet(np.ones(hidden), size=hidden)
-        emission = draw.dirichlet(np.ones(vocab), size=(values, cells, syntax))
+        emission = draw.dirichlet(np.ones(vocab_size), size=(values, cells, syntax))
         parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
         return cls(*parts, length=length)
 
     @classmethod
+    @renamed(vocab="vocab_size")
     def random_permutation_mixture(
         cls,
         values: Count,
         hidden: Count,
-        vocab: Count,
+        vocab_size: Count,
         length: Count,
         *,
         seed: Count,
@@ -223,10 +226,10 @@ class MemoryHMM:
         definition; the authors' code draws one start law over all pairs, nearly uniform too.
         """
         values, hidden = as_size("values", values), as_size("hidden", hidden)
-        vocab, length = as_size("vocab", vocab), as_size("length", length)
+        vocab_size, length = as_size("vocab_size", vocab_size), as_size("length", length)
         device = as_device(device)
         check_room("the transition matrix", hidden, hidden)
-        check_room("the emission", values, hidden, vocab)
+        check_room("the emission", values, hidden, vocab_size)
         warm, mix, cold = permutations.as_temperatures(
             initial_temperature, transition_temperature, emission_temperature
         )
@@ -234,7 +237,7 @@ class MemoryHMM:
         memory = permutations.softmax(draw.rand(values) - 0.5, warm)
         initial = permutations.softmax(draw.rand(hidden) - 0.5, warm)
         transition = permutations.mixture(hidden, values * hidden, mix, draw)
-        emission = permutations.softmax(draw.rand(values, 1, hidden, vocab) - 0.5, cold)
+        emission = permutations.softmax(draw.rand(values, 1, hidden, vocab_size) - 0.5, cold)
         parts = [torch.tensor(p).to(device) for p in (memory, initial, transition, emission)]
         return cls(*parts, length=length)
 
@@ -280,11 +283,13 @@ class MemoryHMM:
         predicted = addressed.flatten(2) @ self.emission.flatten(0, 2)
         return with_point_masses(predicted.log(), tokens, hidden)
 
-    def posterior(
+    def log_posterior(
         self, tokens: Tokens, hidden: Hidden | None = None
     ) -> Float[Tensor, "batch length states"]:
         """log p(h_t = · | the tokens that are shown), h = j * syntax + s."""
         return self.posteriors(tokens, hidden).hidden.flatten(2).log()
+
+    posterior = Renamed("log_posterior")
 
     @torch.no_grad()
     def posteriors(self, tokens: Tokens, hidden: Hidden | None = None) -> Posteriors:

@@ -28,7 +28,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from triptych.core.estimates import Estimate, Status
-from triptych.studies.api.verdicts import Check, Rule, Verdict
+from triptych.studies.api.verdicts import Check, CheckRule, Verdict
 
 EXACT = 1e-9  # float64 agreement of two sides of an equation
 
@@ -152,7 +152,7 @@ def _estimated(
     wanted: str,
     holds: bool,
     fails: bool,
-    rule: Rule,
+    rule: CheckRule,
     published: float | None,
 ) -> Check:
     outcome = Status.HOLDS if holds else Status.FAILS if fails else Status.UNDECIDED

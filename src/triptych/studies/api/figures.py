@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from triptych.core.deprecation import renamed_names
 from triptych.studies.api.names import check_name
 
-Kind = Literal["ours", "control", "published", "truth"]
+__getattr__ = renamed_names(__name__, Kind="SeriesKind")
+
+SeriesKind = Literal["ours", "control", "published", "truth"]
 Number = int | float
 
 
@@ -19,7 +22,7 @@ class Series:
     """Points (x, y) with intervals [low, high]; `line` joins them, else they are marks."""
 
     label: str
-    kind: Kind
+    kind: SeriesKind
     x: Sequence[Number]
     y: Sequence[Number]
     low: Sequence[Number] = ()

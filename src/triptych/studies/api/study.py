@@ -79,7 +79,7 @@ class Unit:
 SettingsT = TypeVar("SettingsT", bound=Settings)
 UnitT = TypeVar("UnitT", bound=Unit)
 RowT = TypeVar("RowT")
-Kind = TypeVar("Kind")
+KindT = TypeVar("KindT")
 
 
 class Rows(Sequence[RowT], Generic[RowT]):
@@ -103,7 +103,7 @@ class Rows(Sequence[RowT], Generic[RowT]):
                 own[name] = own.get(name, 0) + 1
         return counts
 
-    def of(self, kind: type[Kind]) -> list[Kind]:
+    def of(self, kind: type[KindT]) -> list[KindT]:
         self.asked.add(kind)
         return [row for row in self._rows if isinstance(row, kind)]
 
@@ -363,7 +363,7 @@ def override(settings: SettingsT, assignments: Mapping[str, str]) -> SettingsT:
 def _parsed(text: str, wanted: Any) -> Any:
     """`text` as JSON, or as it stands for a string; a tuple may be values with commas between.
 
-    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"].
+    Worked values for a tuple: 4 is [4]; 4, 10 and [4, 10] are the same; a,b is ["a", "b"]; nothing is [].
     """
     try:
         value = json.loads(text)
@@ -374,5 +374,5 @@ def _parsed(text: str, wanted: Any) -> Any:
     if typing.get_origin(wanted) is tuple and not isinstance(value, list):
         if not isinstance(value, str):
             return [value]
-        return [_parsed(part.strip(), None) for part in value.split(",")]
+        return [_parsed(part.strip(), None) for part in value.split(",")] if value else []
     return value

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from triptych.core.estimates import Estimate, mean
-from triptych.studies.api.figures import Kind, Number, Series
+from triptych.studies.api.figures import Number, Series, SeriesKind
 
 
 def difference(first: Sequence[float], second: Sequence[float]) -> Estimate:
@@ -25,7 +25,7 @@ def scaled(estimate: Estimate, factor: float) -> Estimate:
 
 
 def mean_series(
-    points: Iterable[tuple[Number, Number]], label: str, kind: Kind, *, percent: bool = True
+    points: Iterable[tuple[Number, Number]], label: str, kind: SeriesKind, *, percent: bool = True
 ) -> Series:
     """The mean of y at every x; intervals end at 0 and, in per cent, at 100.
 

@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from triptych.core.deprecation import renamed_names
 from triptych.core.status import Status
 
-Rule = Literal["above", "below", "within", "exactly", "none", "shown"]
+__getattr__ = renamed_names(__name__, Rule="CheckRule")
+
+CheckRule = Literal["above", "below", "within", "exactly", "none", "shown"]
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Check:
     high: float | None
     wanted: str
     outcome: Status | None
-    rule: Rule
+    rule: CheckRule
     published: float | None = None
     edge: str = ""
 

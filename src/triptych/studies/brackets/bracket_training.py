@@ -17,7 +17,7 @@ from triptych.core.estimates import mean
 from triptych.core.randomness import TorchRng
 from triptych.structures.brackets.dyck import Dyck
 from triptych.studies.api.decide import Check, Verdict, above, at_least, below, decide, shown
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study
 from triptych.studies.brackets.shared.attention_judges import (
     GOOD,
@@ -239,7 +239,7 @@ def judge_third_layer(rows: Rows[Row]) -> Verdict:
 
 def length_figure(rows: Rows[Any]) -> Figure:
     """The variation of each published setting against the steps of training."""
-    kinds: tuple[Kind, ...] = ("ours", "control", "truth", "ours", "control", "truth")
+    kinds: tuple[SeriesKind, ...] = ("ours", "control", "truth", "ours", "control", "truth")
     panels = []
     for data, title in (("complete", "whole strings"), ("prefixes", "prefixes")):
         series = []

@@ -12,7 +12,7 @@ from triptych.core.estimates import Estimate, mean
 from triptych.core.randomness import TorchRng
 from triptych.models.language_models import CausalLM
 from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, shown
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.api.summaries import scaled
 from triptych.studies.brackets.shared.measures import accuracy
@@ -182,7 +182,7 @@ def percent(shares: Sequence[float]) -> Estimate:
 
 def uniform_figure(rows: Rows[Uniform]) -> Figure:
     """Accuracy in distribution, a point for a network."""
-    kinds: tuple[tuple[First, str, Kind], ...] = (
+    kinds: tuple[tuple[First, str, SeriesKind], ...] = (
         ("joint", "minimal first layer", "ours"),
         ("standard", "two layers on tokens", "control"),
     )

@@ -29,7 +29,7 @@ from triptych.studies.api.decide import (
     largest,
     shown,
 )
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.generation.shared.vgb_tasks import task
 from triptych.theory.generation.over_optimisation import (
@@ -332,7 +332,7 @@ def _value_panel(rows: Rows[Bought | Limits], error: str) -> Panel:
     limits = [row for row in rows.of(Limits) if row.error == error]
     longest = max(row.length for row in limits)
     limits = [row for row in limits if row.length == longest]
-    lines: dict[str, tuple[Kind, Callable[[Limits], float]]] = {
+    lines: dict[str, tuple[SeriesKind, Callable[[Limits], float]]] = {
         "p V̂: particles, VGB": ("ours", lambda row: row.tilted),
         "p τ, the target": ("truth", lambda row: row.target),
     }
@@ -348,7 +348,7 @@ def kl_figure(rows: Rows[Bought | Limits]) -> Figure:
     best = [row for row in rows.of(Bought) if row.law == "best of n"]
     longest = max((row.length for row in best), default=0)
     panels: list[Panel] = []
-    kinds: tuple[Kind, Kind] = ("control", "ours")
+    kinds: tuple[SeriesKind, SeriesKind] = ("control", "ours")
     for law in ("best of n", "particles"):
         mine = [
             row
@@ -377,7 +377,9 @@ def kl_figure(rows: Rows[Bought | Limits]) -> Figure:
     )
 
 
-def _series(label: str, kind: Kind, ns: Sequence[int], values: Sequence[Sequence[float]]) -> Series:
+def _series(
+    label: str, kind: SeriesKind, ns: Sequence[int], values: Sequence[Sequence[float]]
+) -> Series:
     found = [mean(several) for several in values]
     ends = [(e.low, e.high) if e.n > 1 else (e.value, e.value) for e in found]
     return Series(

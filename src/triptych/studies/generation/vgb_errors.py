@@ -30,7 +30,7 @@ from triptych.studies.api.decide import (
     largest,
     shown,
 )
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.generation.shared.vgb_tasks import off_by, slope, task, trials
 from triptych.theory.generation import walks
@@ -98,7 +98,7 @@ class Distances:
 
 
 Read = Callable[[Distances], float]
-COLUMNS: dict[str, tuple[Kind, Read]] = {
+COLUMNS: dict[str, tuple[SeriesKind, Read]] = {
     "tokenwise rejection": ("control", lambda row: row.tokenwise),
     "block best-of-4, blocks of 2": ("control", lambda row: row.blocks),
     "VGB, first leaf reached": ("ours", lambda row: row.walk_first),
@@ -292,7 +292,7 @@ def _panel(rows: Sequence[Distances], title: str) -> Panel:
     return Panel(series, "string length H", "total variation to the target", title)
 
 
-def _series(rows: Sequence[Distances], label: str, kind: Kind, read: Read) -> Series:
+def _series(rows: Sequence[Distances], label: str, kind: SeriesKind, read: Read) -> Series:
     heights = sorted({row.height for row in rows})
     found = []
     for height in heights:

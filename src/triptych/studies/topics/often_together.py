@@ -27,7 +27,7 @@ from triptych.core.validation import UserError
 from triptych.models.pretrained.encoder import PretrainedEncoder, TextEncoder, cut_passage
 from triptych.models.pretrained.fetching import CATALOGUE, cached
 from triptych.studies.api.decide import Verdict, above, at_least, below, decide, shown
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Settings, Study, Unit
 from triptych.studies.topics.shared.fits import ENCODERS, FITS, Found, cells, highest, lowest
 from triptych.studies.topics.shared.plain_text import corpus_documents
@@ -369,7 +369,7 @@ _REFUTED = [
 def ratios_figure(rows: Rows[Row]) -> Figure:
     """Same topic over often together, attention and cosine, for every model and threshold."""
     panels = []
-    kinds: dict[By, Kind] = {"count": "ours", "pmi": "control"}
+    kinds: dict[By, SeriesKind] = {"count": "ours", "pmi": "control"}
     for name, find in (("attention", _attended), ("cosine of embeddings", _alike)):
         series = []
         for by, kind in kinds.items():

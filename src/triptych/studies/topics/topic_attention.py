@@ -23,7 +23,7 @@ from typing import Literal
 from triptych.core.estimates import mean, proportion
 from triptych.core.randomness import TorchRng
 from triptych.studies.api.decide import Check, Need, Verdict, above, at_least, decide, shown
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Claim, Rows, Scale, Study
 from triptych.studies.topics.shared.blocks import Blocks, columns, made, pattern, statistics
 from triptych.studies.topics.shared.measures import (
@@ -431,7 +431,7 @@ _KINDS = {"same_word": "same word", "same_topic": "same topic", "different": "di
 
 
 def _means(
-    rows: Sequence[Attended], names: Sequence[str], column: str, label: str, kind: Kind
+    rows: Sequence[Attended], names: Sequence[str], column: str, label: str, kind: SeriesKind
 ) -> Series:
     places, found = [], []
     for place, name in enumerate(names, 1):
@@ -489,7 +489,7 @@ def table_figure(rows: Rows[Row]) -> Figure:
 
 def diagonal_figure(rows: Rows[Row]) -> Figure:
     """Attention when W^V is the identity, and with trained embeddings."""
-    labels: dict[Network, tuple[str, Kind]] = {
+    labels: dict[Network, tuple[str, SeriesKind]] = {
         "authors": ("authors' network, all trained", "ours"),
         "identity": ("W^V held at I", "truth"),
         "tied": ("network as printed, all trained", "control"),

@@ -21,7 +21,7 @@ from triptych.models.transformer import Transformer
 from triptych.structures.brackets.dyck import Dyck
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.training.loop import fit, gap_meter
 from triptych.training.objectives import Objective, masked, next_token
@@ -196,7 +196,7 @@ def _curve(
 
 
 def _figure(rows: Rows[Measured], mode: str, title: str) -> Figure:
-    kinds: dict[str, Kind] = {"exact": "ours", "sampled": "control"}
+    kinds: dict[str, SeriesKind] = {"exact": "ours", "sampled": "control"}
     panels = []
     for structure in STRUCTURES:
         series = []

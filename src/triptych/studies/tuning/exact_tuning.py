@@ -19,7 +19,7 @@ from triptych.adaptation.prompts import Tuning
 from triptych.adaptation.tasks import draw_task, majority_rate
 from triptych.core.validation import UserError
 from triptych.structures.hidden_markov.hmm import HMM
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.tuning.shared.networks import VOCAB, vanilla
@@ -117,7 +117,7 @@ def run(unit: TuneExactly, bench: Bench) -> Iterable[Tuned]:
     tokens = hmm.sample(n + unit.test, bench.rng("inputs"))
     hidden = torch.zeros_like(tokens, dtype=torch.bool)
     hidden[:, 0] = True
-    posterior = hmm.posterior(tokens, hidden).exp()
+    posterior = hmm.log_posterior(tokens, hidden).exp()
     exact = hmm.masked_log_probs(tokens, hidden)[:, 0].exp()
     task, labels = draw_task(posterior[:n, 0], seed=unit.seed)
     wanted = task.labels(posterior[n:, 0])
@@ -199,7 +199,7 @@ def accuracy_figure(rows: Rows[Tuned]) -> Figure:
     )
 
 
-def _by_size(rows: Sequence[Tuned]) -> list[tuple[str, Kind, list[Tuned]]]:
+def _by_size(rows: Sequence[Tuned]) -> list[tuple[str, SeriesKind, list[Tuned]]]:
     beyond = [row for row in rows if row.states > VOCAB]
     within = [row for row in rows if row.states <= VOCAB]
     return [(">", "ours", beyond), ("<=", "control", within)]

@@ -12,7 +12,7 @@ from typing import Literal
 
 from triptych.core.estimates import mean
 from triptych.core.validation import UserError
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.studies.tuning.shared.downstream import (
     LAPTOP,
@@ -135,7 +135,7 @@ def _along(
     groups: Sequence[Sequence[AtSnapshot]],
     accuracy: Callable[[AtSnapshot], float],
     label: str,
-    kind: Kind,
+    kind: SeriesKind,
     *,
     line: bool = True,
 ) -> Series:

@@ -1,7 +1,7 @@
 """Where a network must look back: after a closing bracket that leaves another one open.
 
 After an opening bracket the last token says what may close. Where nothing is open, nothing may
-close. A *lookup* is a position in between: the right closing bracket is that of the innermost open
+close. A lookup is a position in between: the right closing bracket is that of the innermost open
 bracket, which stands somewhere earlier. Accuracy at lookups is what attention is good for.
 
 Positions count from the start token, which is position 0, as in a pattern.

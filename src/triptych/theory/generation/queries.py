@@ -8,7 +8,7 @@ So an algorithm searches for one of N equally likely things by asking "is it thi
     f(1) = 0,    f(n) = 1 + (n-1)/n f(n-1)    =>    f(N) = (N + 1)/2 - 1/N
 
 questions, averaged over ŝ, and none needs fewer: the last candidate need not be asked. The order
-that starts at a random place needs f(N) under *every* ŝ, so by Yao's lemma f(N) is also what the
+that starts at a random place needs f(N) under every ŝ, so by Yao's lemma f(N) is also what the
 best randomised algorithm needs at its worst ŝ. The printed bound, 2^(D-1) = N, is what a searcher
 without memory needs, and twice too much for one that never asks twice.
 

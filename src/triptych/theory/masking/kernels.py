@@ -35,6 +35,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.mask_laws import MaskLaw
 from triptych.core.protocols import Masked
 from triptych.core.table import all_sequences, places
@@ -61,22 +62,21 @@ class Conditionals:
     log_probs: Float[Tensor, "contexts length vocab"]
 
     @classmethod
-    def of(
-        cls, oracle: Masked, length: int, *, device: torch.device | str = "cpu"
-    ) -> "Conditionals":
+    @renamed(oracle="lm")
+    def of(cls, lm: Masked, length: int, *, device: torch.device | str = "cpu") -> "Conditionals":
         """Ask about all (V + 1)^N contexts: 9 for two bits, 6561 for eight.
 
         `device` is where the oracle answers; the table is kept on the CPU.
         """
         check_count("length", length, at_least=1)
-        vocab = oracle.vocab_size
+        vocab = lm.vocab_size
         if (vocab + 1) ** length * vocab**length > MAX_ENTRIES:
             raise ValueError(
                 f"{vocab + 1}^{length} contexts of {vocab}^{length} sequences are too many to "
                 "tabulate; use a shorter sequence or a smaller vocabulary"
             )
         every = all_sequences(vocab + 1, length, device)
-        answers = [_answers(oracle, part, vocab) for part in every.split(_ROWS_AT_ONCE)]
+        answers = [_answers(lm, part, vocab) for part in every.split(_ROWS_AT_ONCE)]
         return cls(vocab, length, torch.cat(answers))
 
     @cached_property
@@ -127,16 +127,16 @@ class Conditionals:
         return found
 
 
-def _answers(oracle: Masked, seen: Int[Tensor, "rows length"], vocab: int) -> Tensor:
+def _answers(lm: Masked, seen: Int[Tensor, "rows length"], vocab: int) -> Tensor:
     """masked_log_probs, with -inf for the rows that the oracle calls impossible."""
     hidden = seen == vocab
     try:
-        return oracle.masked_log_probs(seen.masked_fill(hidden, 0), hidden).double().cpu()
+        return lm.masked_log_probs(seen.masked_fill(hidden, 0), hidden).double().cpu()
     except ImpossibleEvidence:
         if len(seen) == 1:
             return torch.full((1, seen.shape[1], vocab), -torch.inf, dtype=torch.float64)
         half = len(seen) // 2
-        return torch.cat([_answers(oracle, part, vocab) for part in (seen[:half], seen[half:])])
+        return torch.cat([_answers(lm, part, vocab) for part in (seen[:half], seen[half:])])
 
 
 # ------------------------------------------------------------------ filling a context

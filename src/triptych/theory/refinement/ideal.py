@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.table import Table, all_sequences, places
 from triptych.core.validation import (
     Count,
@@ -68,9 +69,10 @@ class TabledRefiner:
         set_fields(self, log_laws=laws)
 
     @classmethod
-    def of(cls, refiner: Refiner, vocab: Count, length: Count) -> "TabledRefiner":
+    @renamed(vocab="vocab_size")
+    def of(cls, refiner: Refiner, vocab_size: Count, length: Count) -> "TabledRefiner":
         """The answers of any refiner, asked about every hypothesis."""
-        every = hypotheses(vocab, length)
+        every = hypotheses(vocab_size, length)
         lengths = torch.full((len(every),), every.shape[1])
         return cls(refiner.log_probs(every, lengths).double().log_softmax(-1))
 
@@ -110,31 +112,33 @@ class Ideal(NamedTuple):
     settled: bool
 
 
-def hypotheses(vocab: Count, length: Count) -> Int[Tensor, "count length"]:
+@renamed(vocab="vocab_size")
+def hypotheses(vocab_size: Count, length: Count) -> Int[Tensor, "count length"]:
     """Every sequence of this many tokens, as long as they can be listed."""
-    vocab, length = as_size("vocab", vocab), as_size("length", length)
-    if vocab**length > MAX_HYPOTHESES:
+    vocab_size, length = as_size("vocab_size", vocab_size), as_size("length", length)
+    if vocab_size**length > MAX_HYPOTHESES:
         raise UserError(
-            f"{vocab} tokens and {length} positions make {vocab}^{length} hypotheses; at most "
-            f"{MAX_HYPOTHESES} are listed"
+            f"{vocab_size} tokens and {length} positions make {vocab_size}^{length} hypotheses; at "
+            f"most {MAX_HYPOTHESES} are listed"
         )
-    return all_sequences(vocab, length)
+    return all_sequences(vocab_size, length)
 
 
+@renamed(vocab="vocab_size")
 def corruption(
-    targets: Tokens, vocab: Count, right: Number = 0.15
+    targets: Tokens, vocab_size: Count, right: Number = 0.15
 ) -> Float[Tensor, "targets hypotheses"]:
     """q_1(h | y): each token of y is kept with probability `right`, and is uniform otherwise.
 
     Worked value: y = 0 0, two words, r = 0: every hypothesis has ¼. r = 1: h = y.
     """
-    vocab, right = as_size("vocab", vocab), as_probability("right", right)
-    rows = as_tokens(targets, vocab, name="targets")
-    every = hypotheses(vocab, rows.shape[1])
+    vocab_size, right = as_size("vocab_size", vocab_size), as_probability("right", right)
+    rows = as_tokens(targets, vocab_size, name="targets")
+    every = hypotheses(vocab_size, rows.shape[1])
     check_room("the corruption", len(rows), len(every))
     law = torch.ones((len(rows), len(every)), dtype=torch.float64)
     for i in range(rows.shape[1]):
-        law *= right * (rows[:, i, None] == every[:, i]).double() + (1 - right) / vocab
+        law *= right * (rows[:, i, None] == every[:, i]).double() + (1 - right) / vocab_size
     return law
 
 

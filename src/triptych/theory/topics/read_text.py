@@ -11,6 +11,7 @@ from itertools import chain
 from jaxtyping import Float
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.randomness import RngLike
 from triptych.core.validation import UserError, as_count, as_list, as_seed, set_fields
 from triptych.models.pretrained.documents import Document
@@ -85,7 +86,8 @@ class ReadText:
         """The tokens of every document."""
         return [list(chain.from_iterable(document)) for document in self.documents]
 
-    def passages(self, number: int, rng: RngLike) -> list[list[int]]:
+    @renamed(number="n")
+    def passages(self, n: int, rng: RngLike) -> list[list[int]]:
         """This many paragraphs, one of each document first, then others."""
         long = self._long()
         places = [(i, j) for i, document in enumerate(long) for j in range(len(document))]
@@ -98,7 +100,7 @@ class ReadText:
             i, j = places[place]
             (later if i in seen else first).append(long[i][j])
             seen.add(i)
-        return (first + later)[:number]
+        return (first + later)[:n]
 
     def long_paragraphs(self) -> list[list[int]]:
         """All paragraphs of which passages are taken."""

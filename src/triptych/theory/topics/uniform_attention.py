@@ -32,6 +32,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed_names
 from triptych.core.validation import (
     Number,
     UserError,
@@ -40,6 +41,8 @@ from triptych.core.validation import (
     check_shape,
     set_fields,
 )
+
+__getattr__ = renamed_names(__name__, Blocks="BlockMeans")
 
 
 class Moments(NamedTuple):
@@ -350,7 +353,7 @@ def embedding_optimum(
 # ------------------------------------------------------------------ what a matrix looks like
 
 
-class Blocks(NamedTuple):
+class BlockMeans(NamedTuple):
     """Means over word pairs: same word, same topic, different topic; and the off-block spread."""
 
     same_word: float
@@ -376,7 +379,7 @@ class Blocks(NamedTuple):
         return (self.same_word - self.same_topic) / whole if whole else math.nan
 
 
-def blocks_of(matrix: Float[Tensor, "V V"], topic: Int[Tensor, " words"]) -> Blocks:
+def blocks_of(matrix: Float[Tensor, "V V"], topic: Int[Tensor, " words"]) -> BlockMeans:
     """Block statistics of the word-by-word part of a matrix (special tokens left out).
 
     `topic[w]` of every word, the first rows and columns. Worked value: the identity on 2 topics of
@@ -387,7 +390,7 @@ def blocks_of(matrix: Float[Tensor, "V V"], topic: Int[Tensor, " words"]) -> Blo
     same_word = torch.eye(n, dtype=torch.bool, device=matrix.device)
     same_topic: Bool[Tensor, "n n"] = (topic[:, None] == topic) & ~same_word
     different = topic[:, None] != topic
-    return Blocks(
+    return BlockMeans(
         float(words[same_word].mean()),
         float(words[same_topic].mean()) if same_topic.any() else math.nan,
         float(words[different].mean()) if different.any() else math.nan,

@@ -31,6 +31,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.randomness import RngLike, as_rng
 from triptych.core.validation import UserError, as_count, check_shape
 
@@ -176,10 +177,11 @@ def shuffled(
     return found
 
 
-def permutation(number: int, rng: RngLike) -> Int[Tensor, " number"]:
-    """0, 1, …, number - 1 in random order, drawn through the door."""
+@renamed(number="n")
+def permutation(n: int, rng: RngLike) -> Int[Tensor, " n"]:
+    """0, 1, …, n - 1 in random order, drawn through the door."""
     uniform = torch.zeros(1, 1024, dtype=torch.float64).log_softmax(-1)
-    drawn = as_rng(rng).categorical(uniform, torch.zeros(number, 4, dtype=torch.long))
+    drawn = as_rng(rng).categorical(uniform, torch.zeros(n, 4, dtype=torch.long))
     key = (drawn * torch.tensor([1, 2**10, 2**20, 2**30])).sum(1)  # 40 bits: hardly ever a tie
     return key.argsort(stable=True)
 
@@ -227,23 +229,24 @@ def matched_ratio(
 # ---------------------------------------------------------------------- pairs that occur together
 
 
-def top_pairs(passages: Any, number: int) -> Int[Tensor, "pairs 2"]:
+@renamed(number="n")
+def top_pairs(passages: Any, n: int) -> Int[Tensor, "pairs 2"]:
     """The pairs of words that stand together in the most passages, the most frequent first.
 
     `passages` has a row per passage and a column per word, above 0 where the word occurs. Of pairs
     with equal counts those with smaller numbers come first.
     """
-    number = as_count("number", number, at_least=1)
+    n = as_count("n", n, at_least=1)
     occurs = scipy.sparse.csr_matrix(passages, dtype=np.float32)
     occurs.data[:] = 1.0
     together: Any = scipy.sparse.triu(occurs.T @ occurs, k=1).tocoo()
-    if together.nnz < number:
+    if together.nnz < n:
         raise UserError(
-            f"{together.nnz} pairs of words occur together, and {number} are wanted; give "
+            f"{together.nnz} pairs of words occur together, and {n} are wanted; give "
             "more text, or keep fewer words of a topic",
-            parameter="number",
+            parameter="n",
         )
-    order = np.lexsort((together.col, together.row, -together.data))[:number]
+    order = np.lexsort((together.col, together.row, -together.data))[:n]
     chosen = np.stack([together.row[order], together.col[order]], 1).astype(np.int64)
     return torch.from_numpy(chosen)
 

@@ -26,6 +26,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from triptych.core.deprecation import renamed
 from triptych.core.table import all_sequences
 from triptych.core.validation import check_shape
 from triptych.structures.hidden_markov.hmm import HMM
@@ -124,19 +125,20 @@ def maximal_essential_set(hmm: HMM, *, node_limit: int = NODE_LIMIT) -> Bool[Ten
     return _as_mask(best, hmm)
 
 
+@renamed(vocab="vocab_size")
 def random_with_zeros(
-    states: int, vocab: int, *, seed: int, successors: int = 2, emitted: int = 2
+    states: int, vocab_size: int, *, seed: int, successors: int = 2, emitted: int = 2
 ) -> HMM:
     """An ergodic HMM with few successors and few tokens per state, so that strings rule out states.
 
     Prompts then meet strings that they make impossible, the case the proof of Theorem 3.6 treats
     apart. `HMM.random_sparse` with `emitted` random tokens per state, weights flat Dirichlet.
     """
-    hmm = HMM.random_sparse(states, vocab, 1, seed=seed, successors=successors)
+    hmm = HMM.random_sparse(states, vocab_size, 1, seed=seed, successors=successors)
     draw = np.random.default_rng([seed, 1])
-    emission = np.zeros((states, vocab))
+    emission = np.zeros((states, vocab_size))
     for row in emission:
-        row[draw.permutation(vocab)[:emitted]] = draw.dirichlet(np.ones(emitted))
+        row[draw.permutation(vocab_size)[:emitted]] = draw.dirichlet(np.ones(emitted))
     return replace(hmm, emission=torch.tensor(emission))
 
 

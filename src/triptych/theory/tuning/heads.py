@@ -94,7 +94,7 @@ def witness(hmm: HMM, task: Float[Tensor, " states"]) -> Float[Tensor, " vocab"]
 def state_before(hmm: HMM, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch states"]:
     """P[H_0 | X_1:T = x]: the posterior of the state one step before the first token."""
     padded, hidden = _with_hidden_first(tokens)
-    return hmm.with_length(padded.shape[1]).posterior(padded, hidden)[:, 0].exp()
+    return hmm.with_length(padded.shape[1]).log_posterior(padded, hidden)[:, 0].exp()
 
 
 def masked_first(hmm: HMM, tokens: Int[Tensor, "batch t"]) -> Float[Tensor, "batch vocab"]:

@@ -273,7 +273,7 @@ def _left_out_at(
     state, token = log_mass.new_zeros(batch, fake.states), log_mass.new_zeros(batch, symbols)
     if possible.any():  # the oracle refuses to condition on what cannot happen
         shown, gap = strings[possible], hidden[possible]
-        state[possible] = fake.posterior(shown, gap)[:, at].exp()
+        state[possible] = fake.log_posterior(shown, gap)[:, at].exp()
         token[possible] = fake.masked_log_probs(shown, gap)[:, at].exp()
     return log_mass, state, token
 

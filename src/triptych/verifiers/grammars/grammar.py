@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+from triptych.core.deprecation import renamed, renamed_names
 from triptych.core.validation import UserError, as_flag, as_list, as_text, shown
 from triptych.verifiers.grammars.engines import (
     ENGINES,
@@ -31,7 +32,9 @@ from triptych.verifiers.grammars.verifier import GrammarVerifier
 from triptych.verifiers.grammars.vocabulary import Vocabulary
 from triptych.verifiers.text_rules.regular import RegexPrefix
 
-Kind = Literal["json_schema", "regex", "choices", "lark"]
+__getattr__ = renamed_names(__name__, Kind="GrammarKind")
+
+GrammarKind = Literal["json_schema", "regex", "choices", "lark"]
 
 
 @dataclass(frozen=True)
@@ -42,13 +45,13 @@ class Grammar:
     source   the schema as JSON, the pattern, the choices as JSON, or the text of the grammar
     """
 
-    kind: Kind
+    kind: GrammarKind
     source: str
 
     def __post_init__(self) -> None:
-        if not isinstance(self.kind, str) or self.kind not in get_args(Kind):
+        if not isinstance(self.kind, str) or self.kind not in get_args(GrammarKind):
             raise UserError(
-                f"kind is {shown(self.kind)}; it must be one of {', '.join(get_args(Kind))}",
+                f"kind is {shown(self.kind)}; it must be one of {', '.join(get_args(GrammarKind))}",
                 parameter="kind",
             )
         as_text("source", self.source)
@@ -122,16 +125,17 @@ class Grammar:
             raise UserError("text is empty; it must be a Lark grammar with a rule `start`")
         return cls("lark", text)
 
+    @renamed(model="lm")
     def on(
         self,
-        model: Any,
+        lm: Any,
         engine: Engine | None = None,
         *,
         strict: bool = True,
     ) -> GrammarVerifier:
         """A verifier of the tokens of a model: log V is 0 where the text can become right.
 
-        model    a PretrainedCausalLM, a fast tokenizer, or a `Vocabulary`
+        lm       a PretrainedCausalLM, a fast tokenizer, or a `Vocabulary`
         engine   llguidance, xgrammar or triptych; None is the first of these that is installed and
                  reads the grammar
         strict   a schema with a feature that the engine is known to read too widely is refused;
@@ -141,7 +145,7 @@ class Grammar:
         makes an engine refuse texts that are right, as another order of properties, is in
         `warnings`.
         """
-        vocabulary, strict = Vocabulary.of(model), as_flag("strict", strict)
+        vocabulary, strict = Vocabulary.of(lm), as_flag("strict", strict)
         if engine is not None:
             return self._by(as_engine(engine), vocabulary, strict)
         refused = []

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
+from triptych.core.deprecation import renamed
 from triptych.core.validation import UserError, as_count, as_list, check_can, set_fields, shown
 
 _PROBE = '{"name": [1, -2.5e3, "a b"], "é": {}}'
@@ -48,23 +49,24 @@ class Vocabulary:
         set_fields(self, tokens=written, ends=tuple(sorted(set(ends))))
 
     @classmethod
-    def of(cls, model: Any) -> "Vocabulary":
+    @renamed(model="lm")
+    def of(cls, lm: Any) -> "Vocabulary":
         """That of a PretrainedCausalLM with its tokenizer, or of a fast tokenizer alone."""
-        if isinstance(model, Vocabulary):
-            return model
-        tokenizer = getattr(model, "tokenizer", model)
-        check_can("model", tokenizer, "get_vocab", "decode", "__call__")
+        if isinstance(lm, Vocabulary):
+            return lm
+        tokenizer = getattr(lm, "tokenizer", lm)
+        check_can("lm", tokenizer, "get_vocab", "decode", "__call__")
         if getattr(tokenizer, "backend_tokenizer", None) is None:
             raise UserError(
                 f"the tokenizer is a {type(tokenizer).__name__}; a grammar needs a fast one, which "
                 "says how its tokens are written as bytes",
                 parameter="tokens",
             )
-        ends = getattr(model, "end_tokens", None)
+        ends = getattr(lm, "end_tokens", None)
         if ends is None:
             ends = () if tokenizer.eos_token_id is None else (tokenizer.eos_token_id,)
         read = _bytes_of(tokenizer)
-        size = getattr(model, "vocab_size", None) if model is not tokenizer else None
+        size = getattr(lm, "vocab_size", None) if lm is not tokenizer else None
         size = max(read) + 1 if size is None else size
         made = cls([read.get(i, b"") for i in range(size)], tuple(ends))
         _check_reading(tokenizer, made)

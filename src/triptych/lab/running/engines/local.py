@@ -23,7 +23,7 @@ from typing import Any
 from triptych.core.validation import UserError
 from triptych.lab.running.engines.threads import one_thread
 from triptych.lab.running.interrupts import HeldInterrupts
-from triptych.lab.running.items import Ended, Event, Started
+from triptych.lab.running.items import Ended, Started, UnitEvent
 from triptych.lab.running.worker import run_item
 
 START_METHOD = "forkserver" if sys.platform == "linux" else "spawn"
@@ -56,7 +56,7 @@ def run_locally(
     max_workers: int,
     limit_s: float | None,
     work: Callable[[Any], Ended] = run_item,
-) -> Iterator[Event]:
+) -> Iterator[UnitEvent]:
     """Run the units on up to `max_workers` processes, each for at most `limit_s` seconds.
 
     `work` is what a worker does with an item: `run_item` with a `WorkItem`, or another function of
@@ -69,7 +69,7 @@ def run_locally(
     or stopping a process.
     """
     context = multiprocessing.get_context(START_METHOD)
-    queue, workers, events = deque(items), list[_Worker](), list[Event]()
+    queue, workers, events = deque(items), list[_Worker](), list[UnitEvent]()
     failed_starts = 0
     with HeldInterrupts() as interrupts:
         try:

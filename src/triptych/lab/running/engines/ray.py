@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from triptych.core.validation import UserError
 from triptych.lab.running.engines.threads import one_thread
-from triptych.lab.running.items import Ended, Event, Started, WorkItem
+from triptych.lab.running.items import Ended, Started, UnitEvent, WorkItem
 from triptych.lab.running.worker import run_item
 
 MAX_ATTEMPTS = 3  # at a unit whose worker or machine is lost
@@ -20,7 +20,7 @@ POLL_S = 0.5
 
 def run_on_ray(
     items: Sequence[WorkItem], workers: int | None, limit_s: float | None, address: str | None
-) -> Iterator[Event]:
+) -> Iterator[UnitEvent]:
     """Run the units on a Ray cluster, each on one CPU.
 
     `address` names a running cluster ("auto", "host:6379", "ray://host:10001"); without it a local
@@ -107,7 +107,7 @@ def begin_and_run(item: WorkItem) -> Iterator[Ended | None]:
     yield run_item(item)
 
 
-def _receive(ray: Any, stream: Any, unit: _Submitted) -> Event | _Lost:
+def _receive(ray: Any, stream: Any, unit: _Submitted) -> UnitEvent | _Lost:
     """The next event of a unit on Ray, or that its worker or machine is lost."""
     errors = ray.exceptions
     worker_lost = errors.WorkerCrashedError, errors.OutOfMemoryError

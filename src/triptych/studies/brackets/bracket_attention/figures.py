@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from triptych.core.estimates import Estimate, mean
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Number, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Number, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.brackets.shared.attention_judges import (
     PUBLISHED,
@@ -81,7 +81,9 @@ def minimal_figure(rows: Rows[Row]) -> Figure:
     )
 
 
-def _estimates(label: str, kind: Kind, x: Sequence[Number], found: Sequence[Estimate]) -> Series:
+def _estimates(
+    label: str, kind: SeriesKind, x: Sequence[Number], found: Sequence[Estimate]
+) -> Series:
     return Series(
         label,
         kind,
@@ -122,7 +124,7 @@ def variation_figure(rows: Rows[Row]) -> Figure:
 def duration_figure(rows: Rows[Row]) -> Figure:
     """Variation and sharpness against the steps of training."""
     apart, sharp = [], []
-    kinds: tuple[tuple[Data, str, Kind], ...] = (
+    kinds: tuple[tuple[Data, str, SeriesKind], ...] = (
         ("complete", "whole strings", "ours"),
         ("prefixes", "prefixes", "control"),
     )
@@ -165,7 +167,7 @@ def table_figure(rows: Rows[Row]) -> Figure:
                     ours.append(variation_over_networks(np.array(row.apart)))
                     theirs.append(TABLE[cell][layer - 1])
             if places:
-                kind: Kind = "ours" if layers == 3 else "control"
+                kind: SeriesKind = "ours" if layers == 3 else "control"
                 series.append(_estimates(f"{layers} layers", kind, places, ours))
                 label = f"published, {layers} layers"
                 series.append(Series(label, "published", places, theirs, line=False))

@@ -1,6 +1,6 @@
 """The figure of `bracket_length`."""
 
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.brackets.bracket_length.judge import PENALTY, Point, Source, points
 from triptych.studies.brackets.bracket_length.rows import Balanced
@@ -17,7 +17,7 @@ def balance_figure(rows: Rows[Balanced]) -> Figure:
         for data, title in TITLES.items():
             plain = points(rows, data, "none", source)
             penal = points(rows, data, PENALTY[source], source)
-            kinds: tuple[tuple[str, Kind, list[Point]], ...] = (
+            kinds: tuple[tuple[str, SeriesKind, list[Point]], ...] = (
                 ("no penalty", "control", plain),
                 ("with the penalty", "ours", penal),
             )

@@ -1,7 +1,7 @@
 """The figures of `bracket_theory`."""
 
 from triptych.core.estimates import mean
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.brackets.bracket_theory.rows import (
     Approximated,
@@ -172,7 +172,7 @@ def trained_constant_figure(rows: Rows[Row]) -> Figure:
         chosen = [row for row in found if row.decay == decay]
         lengths = list(dict.fromkeys(row.length for row in chosen))
         groups = [[row for row in chosen if row.length == n] for n in lengths]
-        kind: Kind = "ours" if decay else "control"
+        kind: SeriesKind = "ours" if decay else "control"
         for series, values in (
             (constants, [mean([row.constant for row in group]) for group in groups]),
             (losses, [mean([row.excess for row in group]) for group in groups]),

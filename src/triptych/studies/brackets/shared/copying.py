@@ -15,7 +15,7 @@ from torch import Tensor
 from triptych.core.estimates import Estimate, mean, proportion
 from triptych.models.transformer import Transformer
 from triptych.studies.api.decide import Check, Verdict, above, at_least, decide, shown
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows, Unit
 from triptych.studies.api.summaries import scaled
 from triptych.studies.brackets.shared.pictures import WORD, picture
@@ -224,7 +224,7 @@ def copying_figure(rows: Rows[Copying]) -> Figure:
         for row in found[:1]
         for layer, (pattern, closing) in enumerate(zip(row.pictures, row.closing, strict=True), 1)
     ]
-    kinds: tuple[tuple[int, Kind], ...] = ((4, "ours"), (1, "control"))
+    kinds: tuple[tuple[int, SeriesKind], ...] = ((4, "ours"), (1, "control"))
     series = [
         Series(
             f"{layers} layer" + "s" * (layers > 1),

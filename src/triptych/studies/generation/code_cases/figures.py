@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from triptych.core.estimates import Estimate
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.generation.code_cases.comparisons import Trial, of, over_trials, share
 from triptych.studies.generation.code_cases.configs import BEST, GROUPS, guided, named
@@ -29,7 +29,7 @@ def _whose(rows: Sequence[Completed]) -> str:
     return "a stand-in network" if models <= {STAND_IN} else " and ".join(sorted(models))
 
 
-def _series(label: str, kind: Kind, points: Iterable[tuple[float | int, Estimate]]) -> Series:
+def _series(label: str, kind: SeriesKind, points: Iterable[tuple[float | int, Estimate]]) -> Series:
     """Estimates in per cent at places; one without an interval is drawn without."""
     known = [(x, e) for x, e in points if e.value == e.value]
     low = [max(0.0, e.low) if e.n > 1 else e.value for _, e in known]
@@ -46,7 +46,7 @@ def _marks(series: Series) -> Series:
 def queries_figure(rows: Rows[Row]) -> Figure:
     """Figure 3.3, with queries counted in two ways."""
     found = rows.of(Completed)
-    groups: list[tuple[str, Kind, list[str]]] = [
+    groups: list[tuple[str, SeriesKind, list[str]]] = [
         ("sampling", "control", sorted({r.config for r in found if r.config.startswith("sampl")})),
         ("Algorithm 1", "ours", [guided(*at) for at in GROUPS] + [guided(1.0, 1.0, "B=10")]),
         ("best of n lines", "control", list(BEST_OF.values())),
@@ -94,7 +94,7 @@ def groups_figure(rows: Rows[Row]) -> Figure:
     """Tables 3.6, 3.10, 3.15 and 3.17."""
     found = rows.of(Completed)
 
-    def at(names: Sequence[str], label: str, kind: Kind) -> Series:
+    def at(names: Sequence[str], label: str, kind: SeriesKind) -> Series:
         points = [(x, over_trials(of(found, n))) for x, n in enumerate(names)]
         return _marks(_series(label, kind, points))
 
@@ -173,7 +173,7 @@ def verifiers_figure(rows: Rows[Row]) -> Figure:
     last = max([whole, *layers])
     ends = (0.0, 1.0)
 
-    def level(config: str, label: str, kind: Kind, places: Sequence[float]) -> Series:
+    def level(config: str, label: str, kind: SeriesKind, places: Sequence[float]) -> Series:
         estimate = over_trials(of(found, config))
         return _series(label, kind, [(place, estimate) for place in places])
 

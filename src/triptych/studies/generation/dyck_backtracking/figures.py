@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable
 
 from triptych.core.estimates import mean
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.generation.dyck_backtracking.comparisons import by_network
@@ -26,7 +26,7 @@ from triptych.studies.generation.dyck_backtracking.rows import (
 LEAST_SHARE = 5e-5  # half an error in 10,000 stands for none on a logarithmic axis
 
 
-def _geometric(label: str, kind: Kind, rows: Iterable[Unseen]) -> Series:
+def _geometric(label: str, kind: SeriesKind, rows: Iterable[Unseen]) -> Series:
     """Shares of errors in per cent, which differ tenfold between networks: means of logarithms."""
     shares: dict[float, list[tuple[int, float]]] = {}
     for row in rows:
@@ -45,7 +45,7 @@ def strides_figure(rows: Rows[Row]) -> Figure:
     """Table 3.1."""
     found = rows.of(Stride)
 
-    def along(config: Config, label: str, kind: Kind) -> Series:
+    def along(config: Config, label: str, kind: SeriesKind) -> Series:
         here = [row for row in found if row.config in ("nucleus", config)]
         return mean_series([(float(row.stride), row.accuracy) for row in here], label, kind)
 
@@ -141,7 +141,7 @@ def unseen_figure(rows: Rows[Row]) -> Figure:
 def states_figure(rows: Rows[Row]) -> Figure:
     """Figure 3.1 for the first network."""
     pictures = sorted(rows.of(Picture), key=lambda row: row.seed)[:1]
-    kinds: list[tuple[str, Kind, int]] = [
+    kinds: list[tuple[str, SeriesKind, int]] = [
         ("wrong strings", "ours", 0),
         ("correct strings with the same last tokens", "control", 1),
     ]

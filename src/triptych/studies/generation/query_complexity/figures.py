@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from triptych.core.estimates import mean
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.generation.query_complexity.rows import (
     Calls,
@@ -15,7 +15,7 @@ from triptych.studies.generation.query_complexity.rows import (
 )
 
 
-def _means(points: Sequence[tuple[int, Sequence[float]]], label: str, kind: Kind) -> Series:
+def _means(points: Sequence[tuple[int, Sequence[float]]], label: str, kind: SeriesKind) -> Series:
     """Means with intervals, which end at half of the smallest sample on the way down."""
     found = [mean(samples) for _, samples in points]
     low = [max(e.low, min(s) / 2) for e, (_, s) in zip(found, points, strict=True)]
@@ -34,7 +34,7 @@ def hidden_figure(rows: Rows[Row]) -> Figure:
     every, shares = [], []
     for name in names:
         points = [(row.depth, row.questions) for row in mine if row.algorithm == name]
-        kind: Kind = "ours" if name.startswith("each") else "control"
+        kind: SeriesKind = "ours" if name.startswith("each") else "control"
         found = replace(_means(points, name, kind), line=True)
         if "random start" not in name:  # the same line
             every.append(found)

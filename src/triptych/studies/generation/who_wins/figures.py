@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple
 
 from triptych.core.estimates import mean
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.generation.who_wins.rows import Measured
 
@@ -22,7 +22,7 @@ FEW, MANY = 4, 32  # budgets of the figures, as strings of the model that they w
 CALLS = {"generator_calls": "generator calls", "verifier_calls": "verifier calls"}
 _LABELS = {"accuracy": "right strings (%)", "distance": "total variation to the target"}
 UNRANKED = ("greedy",)  # always the same string
-LOOKS: dict[str, Kind] = {
+LOOKS: dict[str, SeriesKind] = {
     "tokenwise": "ours",
     "Alg. 1, B = 2": "ours",
     "Alg. 1, B = 4": "ours",

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from triptych.core.estimates import mean
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.masking.learned_kernel.rows import (
     MASKINGS,
@@ -48,7 +48,7 @@ def _filled(rows: Rows[Row], structure: str, masking: str, order: str) -> dict[f
 
 def _series(
     label: str,
-    kind: Kind,
+    kind: SeriesKind,
     points: dict[float, list[float]],
     *,
     log: bool,
@@ -69,7 +69,9 @@ def _series(
     return Series(label, kind, x, [back(e.value) for e in found], low, high, line=line)
 
 
-def _curve(chains: Sequence[Chain], label: str, kind: Kind, *, questions: bool = False) -> Series:
+def _curve(
+    chains: Sequence[Chain], label: str, kind: SeriesKind, *, questions: bool = False
+) -> Series:
     """TV against steps, or against questions asked of the oracle; it ends at the floor."""
     points: dict[float, list[float]] = {}
     for chain in chains:
@@ -84,7 +86,7 @@ def _curve(chains: Sequence[Chain], label: str, kind: Kind, *, questions: bool =
     return _series(label, kind, shown, log=True)
 
 
-_ORACLES: tuple[tuple[str, str, Kind], ...] = (
+_ORACLES: tuple[tuple[str, str, SeriesKind], ...] = (
     ("truth", "the truth", "control"),
     (SHOWN, "a trained network", "ours"),
 )
@@ -223,7 +225,7 @@ def errors_figure(rows: Rows[Row]) -> Figure:
                     for hidden, kl in zip(row.hidden, row.kl, strict=True):
                         points.setdefault(float(hidden), []).append(kl)
             if points:
-                kind: Kind = "control" if masking == "all" else "ours"
+                kind: SeriesKind = "control" if masking == "all" else "ours"
                 series.append(_series(MASKINGS[masking], kind, points, log=True, most=math.inf))
         if series:
             label = "KL of the network from the exact law (nats)"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from triptych.core.estimates import mean, proportion
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.masking.masking_more.errors import (
     complete,
@@ -58,7 +58,7 @@ def error_figure(rows: Rows[Row]) -> Figure:
 def gain_figure(rows: Rows[Row]) -> Figure:
     """n × error against k at the largest n: one mask against all masks."""
     panels = []
-    kinds: Sequence[tuple[str, Kind, str]] = (
+    kinds: Sequence[tuple[str, SeriesKind, str]] = (
         ("one", "ours", "one mask per sequence"),
         ("all", "control", "all masks of every sequence"),
     )
@@ -102,7 +102,7 @@ def gain_figure(rows: Rows[Row]) -> Figure:
 def ten_figure(rows: Rows[Row]) -> Figure:
     """How often an experiment of the published size shows the published order."""
     panels = []
-    kinds: Sequence[tuple[bool, Kind, str]] = (
+    kinds: Sequence[tuple[bool, SeriesKind, str]] = (
         (True, "ours", "the same ten data sets for every k"),
         (False, "control", "ten of its own for each k"),
     )

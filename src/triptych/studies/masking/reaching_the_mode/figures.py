@@ -4,7 +4,7 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.masking.reaching_the_mode.judge import never_from
 from triptych.studies.masking.reaching_the_mode.rows import BlockStep, Reached, Row, Steps, Stuck
@@ -53,7 +53,7 @@ def _steps_panel(rows: Sequence[Steps], sizes: Sequence[int], title: str) -> Pan
         whole = [row for row in cells if row.coupling == round(row.coupling)]
         mean = [statistics.fmean(row.repeats) for row in whole]
         half = [0.5 * statistics.stdev(row.repeats) for row in whole]
-        kind: Kind = "ours" if k else "control"
+        kind: SeriesKind = "ours" if k else "control"
         series.append(
             Series(
                 f"k = {k}" if k else "independent parallel",
@@ -154,7 +154,7 @@ def decoder_figure(rows: Rows[Row]) -> Figure:
     first_of = {name: [r for r in of if r.seed == of[0].seed] for name, of in first_of.items()}
     last = names[-1] if names else ""
     shown, sizes = first_of.get(last, []), [row.k for row in first_of.get(last, [])]
-    columns: list[tuple[str, Kind, Callable[[BlockStep], float]]] = [
+    columns: list[tuple[str, SeriesKind, Callable[[BlockStep], float]]] = [
         ("k-Gibbs, drawn jointly", "truth", lambda row: row.joint_off),
         ("same block, drawn independently", "ours", lambda row: row.factorised_off),
         ("closest product chain to k-Gibbs", "control", lambda row: row.closest_off),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from triptych.studies.api.figures import Figure, Kind, Number, Panel, Series
+from triptych.studies.api.figures import Figure, Number, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.refinement.refinement_truth.rows import (
@@ -40,7 +40,7 @@ def _decoded(rows: Rows[Row], world: str, **wanted: object) -> list[Decoded]:
     ]
 
 
-def _line(label: str, kind: Kind, points: Sequence[tuple[Number, Number]]) -> list[Series]:
+def _line(label: str, kind: SeriesKind, points: Sequence[tuple[Number, Number]]) -> list[Series]:
     """A line through points, in order; nothing without points."""
     ordered = sorted(points)
     return [Series(label, kind, [x for x, _ in ordered], [y for _, y in ordered])] if points else []
@@ -122,7 +122,7 @@ def stutter_figure(rows: Rows[Row]) -> Figure:
             if (row.world, row.data, row.agreement) == (world, "truth", dial)
         ]
         series: list[Series] = []
-        lines: list[tuple[str, Kind, dict[str, str]]] = [
+        lines: list[tuple[str, SeriesKind, dict[str, str]]] = [
             ("ideal, stutter put back", "ours", {}),
             ("ideal, stutter made random", "ours", {"remask": "random"}),
             ("ideal, stutter kept", "ours", {"remask": "keep"}),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.theory.topics.real_text import (
     AttentionRatio,
@@ -17,7 +17,7 @@ _PUBLISHED = {  # of BERT in Table 2.3
     "attention": ((0.0005, 1.32), (0.001, 1.28), (0.002, 1.22)),
 }
 
-_BY_LAYER: tuple[tuple[str, Kind, str, bool], ...] = (
+_BY_LAYER: tuple[tuple[str, SeriesKind, str, bool], ...] = (
     ("trained", "ours", "trained", False),
     ("random weights", "control", "random", False),
     ("topics dealt to other words", "control", "trained", True),
@@ -63,7 +63,7 @@ def _panel(found: Sequence[tuple[str, str, float, float | None]], title: str, na
         for m, w, threshold, ratio in found:
             if (m, w) == (model, weights) and ratio is not None:
                 points.setdefault(threshold, []).append(ratio)
-        kind: Kind = "ours" if weights == "trained" else "control"
+        kind: SeriesKind = "ours" if weights == "trained" else "control"
         if points:
             x = sorted(points)
             series.append(
@@ -115,7 +115,7 @@ def layers_figure(rows: Rows) -> Figure:
     )
 
 
-def _by_layer(label: str, kind: Kind, rows: Sequence[AttentionRatio]) -> Series:
+def _by_layer(label: str, kind: SeriesKind, rows: Sequence[AttentionRatio]) -> Series:
     """Means over fits, with the lowest and highest ends of their intervals."""
     points: dict[int, list[AttentionRatio]] = {}
     for row in rows:

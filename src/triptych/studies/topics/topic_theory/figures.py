@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from triptych.studies.api.figures import Figure, Heatmap, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Heatmap, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.topics.topic_theory.rows import (
     Embedding,
@@ -24,7 +24,7 @@ def family_figure(rows: Rows[Row]) -> Figure:
     """Dimensions of the minimisers against those of the family."""
     found = rows.of(Optima)
 
-    def points(label: str, kind: Kind, chosen: Sequence[Optima], *, line: bool) -> Series:
+    def points(label: str, kind: SeriesKind, chosen: Sequence[Optima], *, line: bool) -> Series:
         pairs = sorted({(row.family, row.free) for row in chosen})
         return Series(label, kind, [x for x, _ in pairs], [y for _, y in pairs], line=line)
 
@@ -141,7 +141,7 @@ def weights_figure(rows: Rows[Row]) -> Figure:
             for rate, of in at.items()
         ]
 
-    def line(label: str, kind: Kind, value: Callable[[Weights], float]) -> Series:
+    def line(label: str, kind: SeriesKind, value: Callable[[Weights], float]) -> Series:
         return Series(label, kind, [r.topics for r in middle], [value(r) for r in middle])
 
     rate = f"{rates[len(rates) // 2]:g}" if rates else ""

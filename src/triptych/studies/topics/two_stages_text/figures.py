@@ -1,6 +1,6 @@
 """Norms and turns by layer, as in Figure 2.9, and where every setting stands."""
 
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.topics.two_stages_text.judge import DOUBLINGS, LATER, worst_layer
 from triptych.studies.topics.two_stages_text.rows import LayerCurves, Setting
@@ -68,7 +68,7 @@ def settings_figure(rows: Rows) -> Figure:
     panels = []
     if groups:
         series = []
-        kinds: tuple[tuple[str, str, Kind], ...] = (
+        kinds: tuple[tuple[str, str, SeriesKind], ...] = (
             ("SGD", "sgd", "ours"),
             ("Adam", "adam", "control"),
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.tuning.exact_memory.rows import HeadAlone, Prompted, Recovered, Row
 
@@ -10,7 +10,7 @@ from triptych.studies.tuning.exact_memory.rows import HeadAlone, Prompted, Recov
 def margin_figure(rows: Rows[Row]) -> Figure:
     """The error of the value against the margin of the assumption, for each number of cells."""
 
-    def points(label: str, kind: Kind, models: Sequence[Recovered]) -> Series:
+    def points(label: str, kind: SeriesKind, models: Sequence[Recovered]) -> Series:
         errors = [max(row.value_error, 1e-17) for row in models]
         return Series(label, kind, [row.margin for row in models], errors, line=False)
 

@@ -1,6 +1,6 @@
 """The figure of the soft prompts."""
 
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.tuning.exact_prompts.rows import Prompted, Row
 
@@ -12,7 +12,7 @@ def contrast_figure(rows: Rows[Row]) -> Figure:
     alone = [row.head_alone_wrong_share for row in models]
     prompted = [row.wrong_labels / row.inputs for row in models]
 
-    def errors(label: str, kind: Kind, some: list[Prompted]) -> Series:
+    def errors(label: str, kind: SeriesKind, some: list[Prompted]) -> Series:
         margins = [row.margin for row in some]
         return Series(
             label, kind, margins, [max(row.identity_error, 1e-17) for row in some], line=False

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.api.summaries import mean_series
 from triptych.studies.tuning.memory_heads.rows import MEMORY, STATES, VANILLA, Data, Trial
@@ -65,7 +65,7 @@ def crossed_figure(rows: Rows[Trial]) -> Figure:
 
 
 def _means(
-    trials: Sequence[Trial], accuracy: Callable[[Trial], float], label: str, kind: Kind
+    trials: Sequence[Trial], accuracy: Callable[[Trial], float], label: str, kind: SeriesKind
 ) -> list[Series]:
     """One series, or none where there are no trials."""
     return [mean_series([(t.states, accuracy(t)) for t in trials], label, kind)] if trials else []

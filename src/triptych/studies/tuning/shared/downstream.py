@@ -160,7 +160,7 @@ def _exact(law: Law, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor]:
     first = law.masked_log_probs(tokens, hidden)[:, 0].exp()
     if isinstance(law, MemoryHMM):
         return law.posteriors(tokens, hidden).cell(0), first
-    return law.posterior(tokens, hidden)[:, 0].exp(), first
+    return law.log_posterior(tokens, hidden)[:, 0].exp(), first
 
 
 def kl_at_first(lm: Masked, data: Labelled) -> float:
