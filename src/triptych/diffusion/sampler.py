@@ -88,12 +88,14 @@ class Sampler(Settable):
     noise      what stands on a fresh canvas: masks, or uniform tokens
     keeps      when its law is the model's own: `Keeps`
     source     where it was published
+    when       when to take it
     returns    it may take back what it wrote, so a row is not done when nothing is hidden
     """
 
     noise: ClassVar[Literal["masks", "uniform"]] = "masks"
     keeps: ClassVar[Keeps] = "no"
     source: ClassVar[str] = ""
+    when: ClassVar[str] = ""
     returns: ClassVar[bool] = False
 
     @abstractmethod

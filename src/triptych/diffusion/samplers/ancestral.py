@@ -39,6 +39,7 @@ class Ancestral(Sampler):
     title = "Ancestral (MDLM)"
     promise = "as steps grow: the model's law; positions of one step are independent"
     source = "MDLM, arXiv:2406.07524"
+    when = "to compare with MDLM; as exact as its steps are many"
     keeps: ClassVar[Keeps] = "as steps grow"
 
     steps: int = option(64, "steps for each block, most of which may be empty", at_least=1)

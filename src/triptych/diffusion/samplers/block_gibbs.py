@@ -32,6 +32,7 @@ class BlockGibbs(Sampler):
     title = "Block Gibbs"
     promise = "as steps grow: the model's law, where blocks connect all texts"
     source = "k-Gibbs sampler, li 4.1.2"
+    when = "a text is there and should be moved to the law"
     keeps: ClassVar[Keeps] = "as steps grow"
     returns = True
 

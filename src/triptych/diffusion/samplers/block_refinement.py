@@ -32,6 +32,7 @@ class BlockRefinement(Rounds):
     title = "Block refinement (LLaDA2): top-k by step, threshold, edits"
     promise = "fewer rare tokens than the model, in fewer rounds"
     source = "diffusers BlockRefinementScheduler; LLaDA2; Fast-dLLM, arXiv:2505.22618"
+    when = "to reproduce LLaDA2; fewest passes on sure text"
     returns = True
 
     schedule: str = option("larger first", "how many positions each round reveals at least")

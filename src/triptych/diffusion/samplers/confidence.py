@@ -39,6 +39,7 @@ class Confidence(Rounds):
     title = "Confident tokens (MaskGIT, Dream)"
     promise = "fewer rare tokens than the model, even one position a round"
     source = "MaskGIT, arXiv:2202.04200; Dream alg=maskgit_plus"
+    when = "never for its law; to reproduce MaskGIT and Dream"
 
     degree: float = option(
         1.0, "temperature of the draws and their probabilities; 0 takes the best", at_least=0

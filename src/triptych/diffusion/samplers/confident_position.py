@@ -25,6 +25,7 @@ class ConfidentPosition(ByPosition):
     title = "Confident positions (corrected confidence)"
     promise = "one position a round: the model's law, since the choice sees no drawn token"
     source = "the corrected form of MaskGIT; close to the moment sampler, arXiv:2510.04525"
+    when = "instead of confidence: sure positions first, and the law is kept"
 
     def scores(self, laws: Float[Tensor, "asked vocab"]) -> Float[Tensor, " asked"]:
         """max_w p(x_i = w)."""

@@ -21,6 +21,7 @@ class Entropy(ByPosition):
     title = "Smallest entropy"
     promise = "one position a round: the model's law, since the choice sees no drawn token"
     source = "Dream alg=entropy, arXiv:2508.15487"
+    when = "as confident positions, for large vocabularies"
 
     def scores(self, laws: Float[Tensor, "asked vocab"]) -> Float[Tensor, " asked"]:
         """Minus the entropy."""

@@ -38,6 +38,7 @@ class EntropyBounded(Sampler):
     title = "Entropy bounded (EB)"
     promise = "a step loses at most gamma nats; gamma = 0: the model's law"
     source = "EB-Sampler, arXiv:2505.24857"
+    when = "the number of passes should follow the text; gamma is what a pass may lose"
     keeps: ClassVar[Keeps] = "one position a round"
 
     gamma: float = option(0.1, "nats that a step may lose", at_least=0)

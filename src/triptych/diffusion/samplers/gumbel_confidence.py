@@ -34,6 +34,7 @@ class GumbelConfidence(Rounds):
     title = "Gumbel confidence (LLaDA)"
     promise = "fewer rare tokens than the tempered model, even one position a round"
     source = "LLaDA, arXiv:2502.09992: remasking='low_confidence'"
+    when = "to reproduce LLaDA; greedy at temperature 0"
 
     schedule: str = option("larger first", "how many positions each round reveals")
     degree: float = option(0.0, "temperature of the draws; 0 takes the best token", at_least=0)

@@ -25,6 +25,7 @@ class LeftToRight(Rounds):
     title = "From left to right"
     promise = "one position a round: the model's law; several: a product for each round"
     source = "autoregressive order"
+    when = "text that is read from the left, or a model that was trained so"
     keeps: ClassVar[Keeps] = "one position a round"
 
     def step(self, run: Denoising, number: int) -> None:

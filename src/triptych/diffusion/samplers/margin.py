@@ -25,6 +25,7 @@ class Margin(ByPosition):
     title = "Largest margin"
     promise = "one position a round: the model's law, since the choice sees no drawn token"
     source = "arXiv:2502.06768; Dream alg=topk_margin"
+    when = "as confident positions, where two tokens compete"
 
     def scores(self, laws: Float[Tensor, "asked vocab"]) -> Float[Tensor, " asked"]:
         """The best probability minus the second."""

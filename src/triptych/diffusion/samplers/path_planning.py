@@ -40,6 +40,7 @@ class PathPlanning(Rounds):
     title = "Path planning (P2)"
     promise = "another law than the model's; mistakes may be mended"
     source = "P2, arXiv:2502.03540"
+    when = "a planner that knows more than the model"
     returns = True
 
     eta: float = option(1.0, "factor of the scores of shown positions", at_least=0)

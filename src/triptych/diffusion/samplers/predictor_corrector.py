@@ -40,6 +40,7 @@ class PredictorCorrector(Rounds):
     title = "Predictor and corrector"
     promise = "one position a round: the model's law, by random and accepted; unsure breaks it"
     source = "arXiv:2211.15089, 2107.03006; diffusers step_correct for uniform noise"
+    when = "few rounds, then repair: random keeps the law"
     keeps: ClassVar[Keeps] = "one position a round"
     returns = True
 

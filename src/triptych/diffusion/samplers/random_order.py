@@ -26,6 +26,7 @@ class RandomOrder(Rounds):
     title = "Random order"
     promise = "one position a round: the model's law; several: a product for each round"
     source = "MDLM limit; first-hitting sampler, arXiv:2409.02908; LLaDA remasking='random'"
+    when = "the plain choice: exact one by one, a known loss in fewer rounds"
     keeps: ClassVar[Keeps] = "one position a round"
 
     def step(self, run: Denoising, number: int) -> None:

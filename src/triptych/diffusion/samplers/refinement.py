@@ -35,6 +35,7 @@ class Refinement(Sampler):
     title = "Iterative refinement (PaDIR)"
     promise = "another law than the model's: each step is a product over positions"
     source = "PaDIR; li 4.2.2"
+    when = "translation and other texts with one right answer"
     noise = "uniform"
 
     steps: int = option(4, "times that all is written", at_least=1)

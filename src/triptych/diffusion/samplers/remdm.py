@@ -54,6 +54,7 @@ class ReMDM(Sampler):
     title = "ReMDM"
     promise = "as steps grow: the model's law, by cap, rescale and loop; conf looks at tokens"
     source = "ReMDM, arXiv:2503.00307"
+    when = "many steps are paid for anyway, and mistakes should be mended"
     keeps: ClassVar[Keeps] = "as steps grow"
     returns = True
 

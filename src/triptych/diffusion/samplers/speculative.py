@@ -36,6 +36,7 @@ class Speculative(Sampler):
     title = "Speculative unmasking"
     promise = "always: the law of one position after another"
     source = "any-subset speculative decoding, arXiv:2504.20456"
+    when = "the law must be exact and passes are few; questions in a batch are cheap"
     keeps: ClassVar[Keeps] = "always"
 
     window: int = option(8, "drafts of a round", at_least=1)
@@ -63,12 +64,14 @@ class Speculative(Sampler):
             who, where = torch.nonzero(now, as_tuple=True)
             draft, check = laws[place[now]].double(), checks[place[now]].double()
             word = final[now][:, None]
+            rest = (check.exp() - draft.exp()).clamp(min=0)
             ratio = (check.gather(1, word) - draft.gather(1, word)).clamp(max=0.0)[:, 0]
+            ratio = ratio.masked_fill(rest.sum(-1) == 0, 0.0)  # equal laws, up to rounding
             agree = torch.stack([torch.log1p(-ratio.exp()), ratio], -1).log_softmax(-1)
             accepted = run.draw(agree, now).bool()
             refused = ~accepted
             if bool(refused.any()):
-                rest = (check.exp() - draft.exp())[refused].clamp(min=0)
+                rest = rest[refused]
                 again = torch.zeros_like(now)
                 again[who[refused], where[refused]] = True
                 law = (rest / rest.sum(-1, keepdim=True)).log()

@@ -39,6 +39,7 @@ class UniformAncestral(Sampler):
     title = "Ancestral, uniform noise (D3PM, discrete DDIM)"
     promise = "as steps grow: the model's law"
     source = "D3PM, arXiv:2107.03006; UDLM, arXiv:2412.10193; diffusers DiscreteDDIMScheduler"
+    when = "a model of uniform noise, with its level"
     noise = "uniform"
     keeps: ClassVar[Keeps] = "as steps grow"
 

@@ -50,6 +50,7 @@ class UniformCorrector(Sampler):
     title = "Predictor and corrector, uniform noise"
     promise = "as steps grow: the model's law, by random and accepted; the others break it"
     source = "arXiv:2605.22765; diffusers DiscreteDDIMScheduler.step_correct"
+    when = "as uniform ancestral, with few steps"
     noise = "uniform"
     keeps: ClassVar[Keeps] = "as steps grow"
 

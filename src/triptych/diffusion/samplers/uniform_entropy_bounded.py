@@ -40,6 +40,7 @@ class UniformEntropyBounded(Sampler):
     source = (
         "transformers DiffusionGemmaForBlockDiffusion.generate; diffusers EntropyBoundScheduler"
     )
+    when = "DiffusionGemma, as it was tuned"
     noise = "uniform"
 
     steps: int = option(48, "steps for each block at most", at_least=1)

@@ -11,6 +11,7 @@ from triptych.lab.cli.audit_grammar import audit_grammar
 from triptych.lab.cli.axioms import axioms
 from triptych.lab.cli.bench import bench
 from triptych.lab.cli.claims import claims
+from triptych.lab.cli.denoise import denoise
 from triptych.lab.cli.env import env
 from triptych.lab.cli.errors import DEBUG, Commands
 from triptych.lab.cli.evidence import evidence
@@ -85,6 +86,7 @@ app.command()(theorems)
 app.command()(law)
 app.command(cls=ReplayCommand)(replay)
 app.command()(generate)
+app.command()(denoise)
 app.command("audit-grammar")(audit_grammar)
 app.command()(topics)
 app.add_typer(trap, name="trap")

@@ -77,18 +77,23 @@ def render_refinement(
         if headings is not None:
             pieces.append(f"<h2>{html.escape(headings[row])}</h2>")
         pieces.append(_row(refined, row, int(lengths[row]), written))
-    look = files("triptych.lab.results")
-    light, dark = (look.joinpath(f"{name}.css").read_text("utf-8") for name in ("report", "dark"))
-    style = (
-        f"{light}@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}{_STYLE}"
-    )
-    told = f'<p class="lede">{html.escape(about)}</p>' if about else ""
     key = (
         "The stronger the colour of a box, the more probable its token; the number beneath is "
         "that probability in per cent. A frame: the token differs from the one that was read. Red: "
         "it equals its left neighbour. Struck through: it was replaced before the next step, by "
         "the token after the arrow. Pale: the row had stopped."
     )
+    return table_page(pieces, title=title, about=about, key=key)
+
+
+def table_page(pieces: Sequence[str], *, title: str, about: str, key: str) -> str:
+    """A page of tables of steps; `pieces` are HTML, the others are text."""
+    look = files("triptych.lab.results")
+    light, dark = (look.joinpath(f"{name}.css").read_text("utf-8") for name in ("report", "dark"))
+    style = (
+        f"{light}@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}{_STYLE}"
+    )
+    told = f'<p class="lede">{html.escape(about)}</p>' if about else ""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

@@ -1,0 +1,1 @@
+"""Networks of others as denoisers: masked ones by logits, block diffusion with its cache."""
