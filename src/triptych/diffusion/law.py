@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.enumeration import Law, exact_law
+from triptych.core.enumeration import ExactLaw, exact_law
 from triptych.core.protocols import Rng
 from triptych.core.randomness import TorchRng
 from triptych.core.validation import Count, Hidden, Tokens, UserError, as_size
@@ -48,7 +48,7 @@ def sampler_law(
     block_length: Count | None = None,
     transform: Transform | None = None,
     max_states: Count = MAX_STATES,
-) -> Law:
+) -> ExactLaw:
     """The law of what the sampler writes on one row, text by text.
 
     Worked value: p uniform on {00, 11}; two positions in one round: each of the four texts with ¼;
@@ -123,7 +123,7 @@ def sampler_law(
     texts: dict[tuple[int, ...], float] = defaultdict(float)
     for state, mass in states.items():
         texts[state.tokens] += mass
-    return Law(dict(texts))
+    return ExactLaw(dict(texts))
 
 
 class _Remembered:
