@@ -3,7 +3,8 @@
 Byte-pair encoding with the spaces of SentencePiece [Kudo and Richardson, 2018]: a space is a part
 of the piece after it, so that decoding puts the spaces back where they were. Two things are lost:
 Unicode's NFKC makes one of signs that mean the same ("ﬁ" becomes "fi"), and a sign that was not in
-the text to learn from becomes `<unk>`. The package `tokenizers` does the work and is an extra:
+the text to learn from becomes `<unk>`. A `lossless` vocabulary is made of bytes instead, as that of
+GPT-2, and its text comes back byte by byte. The package `tokenizers` does the work and is an extra:
 `pip install triptych[translation]`.
 """
 
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from triptych.core.files import write_text
-from triptych.core.validation import Count, UserError, as_size
+from triptych.core.validation import Count, UserError, as_flag, as_size
 
 SPECIAL = ("<pad>", "<unk>", "<s>", "</s>", "<mask>")
 """They stand first, with the numbers 0 to 4."""
@@ -28,15 +29,17 @@ class Vocabulary:
         tokenizer.encode_special_tokens = True
 
     @classmethod
-    def learn(cls, texts: Iterable[str], size: Count) -> "Vocabulary":
+    def learn(cls, texts: Iterable[str], size: Count, *, lossless: bool = False) -> "Vocabulary":
         """`size` pieces, the five special ones included, from both languages' texts.
 
         There are fewer where the texts are too short for this many. Every sign of the texts is a
         piece, so there are more where `size` is too small for that: 26 letters, the space and the
-        special ones are 32 pieces.
+        special ones are 32 pieces; a lossless vocabulary has 256 bytes and the special ones.
         """
         size = as_size("size", size, at_least=len(SPECIAL) + 1)
         tokenizers = _tokenizers()
+        if as_flag("lossless", lossless):
+            return cls._learn_bytes(tokenizers, texts, size)
         tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE(unk_token="<unk>"))
         tokenizer.normalizer = tokenizers.normalizers.NFKC()
         split = tokenizers.pre_tokenizers
@@ -46,6 +49,21 @@ class Vocabulary:
         tokenizer.decoder = tokenizers.decoders.Metaspace()
         trainer = tokenizers.trainers.BpeTrainer(
             vocab_size=size, special_tokens=list(SPECIAL), show_progress=False
+        )
+        tokenizer.train_from_iterator(list(texts), trainer)
+        return cls(tokenizer)
+
+    @classmethod
+    def _learn_bytes(cls, tokenizers: Any, texts: Iterable[str], size: int) -> "Vocabulary":
+        tokenizer = tokenizers.Tokenizer(tokenizers.models.BPE())
+        tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = tokenizers.decoders.ByteLevel()
+        alphabet = tokenizers.pre_tokenizers.ByteLevel.alphabet()
+        trainer = tokenizers.trainers.BpeTrainer(
+            vocab_size=max(size, len(SPECIAL) + len(alphabet)),
+            special_tokens=list(SPECIAL),
+            initial_alphabet=alphabet,
+            show_progress=False,
         )
         tokenizer.train_from_iterator(list(texts), trainer)
         return cls(tokenizer)

