@@ -20,7 +20,7 @@ from triptych.core.validation import (
     as_text,
     check_callable,
 )
-from triptych.diffusion.denoiser import MaskedDenoiser, as_denoiser
+from triptych.diffusion.denoiser import ExactDenoiser, MaskedDenoiser, as_denoiser
 from triptych.diffusion.guided.any_order import AnyOrder
 from triptych.diffusion.guided.canvas_decoder import CanvasDecoder, canvas_decoder
 from triptych.diffusion.guided.canvas_gibbs import CanvasGibbs
@@ -72,7 +72,9 @@ class CanvasLM:
                 "nothing",
                 parameter="vocabulary",
             )
-        oracle = self.model.oracle if isinstance(self.model, MaskedDenoiser) else self.model
+        oracle: object = self.model
+        if isinstance(oracle, MaskedDenoiser | ExactDenoiser):
+            oracle = oracle.oracle if isinstance(oracle, MaskedDenoiser) else oracle.table
         known = getattr(oracle, "length", None) if length is None else length
         if known is None:
             raise UserError(

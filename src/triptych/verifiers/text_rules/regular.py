@@ -100,7 +100,7 @@ class RegexPrefix:
         """The same as a deterministic automaton, over pieces of text instead of characters.
 
         An empty piece is refused everywhere. Worked value: of "ab*c" over "a", "b" and "c" the
-        states are before a, before b or c, and after c; the last one is a match.
+        states are those before a, after a, after b and after c; the last one is a match.
         """
         tree: dict[str, Any] = {}
         for i, piece in enumerate(as_list("pieces", pieces, "texts")):
