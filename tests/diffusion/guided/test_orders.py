@@ -5,14 +5,20 @@ import torch
 
 from triptych.core.decoders import RecomputingDecoder
 from triptych.core.enumeration import exact_law
+from triptych.core.protocols import Question
 from triptych.core.streams import RowStreams
 from triptych.core.table import Table, all_sequences
 from triptych.core.validation import UserError
 from triptych.diffusion.guided.any_order import AnyOrder, even_sum
 from triptych.diffusion.guided.automaton import Automaton
-from triptych.diffusion.guided.canvas_decoder import CanvasDecoder
+from triptych.diffusion.guided.canvas_decoder import CanvasDecoder, canvas_decoder
 from triptych.diffusion.guided.canvas_gibbs import CanvasGibbs, law
-from triptych.diffusion.guided.canvas_verifier import CanvasMasks, CanvasVerifier, Regular
+from triptych.diffusion.guided.canvas_verifier import (
+    CanvasMasks,
+    CanvasVerifier,
+    MasksOnCanvas,
+    Regular,
+)
 from triptych.diffusion.guided.remasking import Remasking
 from triptych.inference.guided import tokenwise
 from triptych.inference.guided.adaptive import Adaptive
@@ -121,6 +127,15 @@ def test_masks_of_a_canvas_are_used():
     flipped = Table(2, 3, P.log_probs.reshape(2, 2, 2).permute(2, 1, 0).reshape(-1))
     wanted = tokenwise.law(flipped, Reversed(NOT_BOTH))
     assert masked.total_variation({x[::-1]: q for x, q in wanted.as_dict().items()}) < 1e-12
+
+
+def test_masks_behind_prompts_of_different_lengths():
+    """The automaton reads the completion, at its own place on the canvas."""
+    decoder = canvas_decoder(P, [[1, 1], [1], []], 1, reads=3)
+    verifier = MasksOnCanvas(Regular(Automaton.listing([[0]], 2)), decoder)
+    rows = torch.arange(3)
+    asked = Question(decoder.tokens, decoder.lengths, decoder.lengths, rows > 9, rows)
+    assert verifier.masks(asked).tolist() == [[True, False]] * 3
 
 
 def test_a_consistent_truth_does_not_depend_on_the_order():
