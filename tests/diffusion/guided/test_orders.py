@@ -214,6 +214,17 @@ def test_remasking_keeps_what_is_not_blamed():
     assert torch.equal(done.costs.generated - done.costs.erased, torch.full((30,), 3))
 
 
+def test_the_blamed_position_goes_alone():
+    """0110 with no two ones together: position 2 is erased, and 0 at position 3 stays."""
+    sure = torch.full((16,), -torch.inf, dtype=torch.float64)
+    sure[0b0110] = 0.0
+    decoder = CanvasDecoder(Table(2, 4, sure), torch.zeros((1, 4), dtype=torch.long))
+    sampler = Remasking(window=0, tries=2)
+    done = sampler.sample(decoder, Regular(NOT_BOTH), length=4, rng=0, record=True)
+    erased = [event.tokens for event in done.trace if event.action == "backtrack"]
+    assert erased == [(0, 1, 0)]
+
+
 def test_remasking_gives_up_in_words():
     decoder = CanvasDecoder(P, torch.zeros((2, 3), dtype=torch.long))
     never = Regular(automaton([[0, 0]], [False]))
