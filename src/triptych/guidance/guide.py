@@ -48,6 +48,7 @@ from triptych.guidance.batches import (
     algorithm_called,
     text_function,
 )
+from triptych.guidance.canvas_lm import CanvasLM, canvas_algorithm, on_canvas_lm
 from triptych.guidance.progress import Bar
 from triptych.guidance.stops import as_stops
 from triptych.inference.guided.algorithm import AnyAlgorithm
@@ -179,7 +180,7 @@ class TextModel(Protocol):
 
 @renamed(model="lm")
 def guide(
-    lm: TextModel,
+    lm: TextModel | CanvasLM,
     prompts: str | Sequence[str] | Sequence[Sequence[Message]],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -196,6 +197,7 @@ def guide(
 ) -> Guided:
     """Complete every prompt, guided by the verifier.
 
+    lm           a PretrainedCausalLM; or a CanvasLM, a diffusion language model with its tokens
     prompts      texts; with chat=True what a user says, or conversations, in the model's template
     verifier     a function of the completion's text that answers True, False or a probability; one
                  with a parameter `finished` is told when the text is over, one with a parameter
@@ -205,7 +207,7 @@ def guide(
     algorithm    Backtracking(quota=4), or its name, "backtracking", with the defaults of its
                  options; None is "adaptive" for a function of text and a grammar, "backtracking"
                  for a learned verifier, "ancestral" without one, and "greedy" at temperature 0
-                 with one
+                 with one. On a canvas "completion" for a grammar that is regular
     rng          a seed: prompt b draws from the stream of its number b. Streams(seed, numbers)
                  gives the prompts other numbers; a prompt draws the same under the same number and
                  seed, whichever prompts stand next to it
@@ -215,14 +217,14 @@ def guide(
     progress     show on standard error how many prompts are done
     """
     check_language_model(lm)
-    verifier = verifier.on(lm) if isinstance(verifier, Grammar) else verifier
+    rule = _of_tokens(lm, verifier, algorithm)
     given = [prompts] if isinstance(prompts, str) else as_list("prompts", prompts, "prompts")
     if not given:
         raise UserError("prompts is empty; pass at least one")
     job = make_job(
         lm,
         given,
-        verifier,
+        rule,
         algorithm,
         max_new_tokens=max_new_tokens,
         rng=rng,
@@ -273,7 +275,7 @@ class Asked(TypedDict):
 
 @renamed(model="lm")
 def guide_each(
-    lm: TextModel,
+    lm: TextModel | CanvasLM,
     prompts: Iterable[Any],
     verifier: TextFunction | VerifierLike | Grammar | None = None,
     algorithm: str | AnyAlgorithm | None = None,
@@ -286,13 +288,13 @@ def guide_each(
     The texts are those of `guide` with the same prompts and seed.
     """
     check_language_model(lm)
-    verifier = verifier.on(lm) if isinstance(verifier, Grammar) else verifier
+    rule = _of_tokens(lm, verifier, algorithm)
     at_once, seed = as_count("batch", batch, at_least=1), as_seed(asked.get("rng", 0), name="rng")
     waiting, begun = iter(prompts), 0
     while some := list(itertools.islice(waiting, at_once)):
         streams = Streams(seed, range(begun, begun + len(some)))
         more: dict[str, Any] = {**asked, "rng": streams}
-        job = make_job(lm, some, verifier, algorithm, **more)
+        job = make_job(lm, some, rule, algorithm, **more)
         for part in job.run(at_once):
             yield from job.completions(part)
         begun += len(some)
@@ -300,7 +302,7 @@ def guide_each(
 
 @renamed(model="lm")
 def make_job(
-    lm: TextModel,
+    lm: TextModel | CanvasLM,
     prompts: list[Any],
     verifier: TextFunction | VerifierLike | None,
     algorithm: str | AnyAlgorithm | None,
@@ -321,7 +323,8 @@ def make_job(
     left      says of a prompt whether nobody waits for it any more
     """
     greedy = as_sampling(sampling).temperature == 0
-    chosen = algorithm_called(algorithm, verifier, greedy=greedy)
+    choose = canvas_algorithm if isinstance(lm, CanvasLM) else algorithm_called
+    chosen = choose(algorithm, verifier, greedy=greedy)
     if greedy and chosen.name == "greedy":  # it takes the likeliest of what is accepted
         sampling = replace(sampling, temperature=1.0)
     text_function(verifier)  # refuses what is no verifier
@@ -336,7 +339,9 @@ def make_job(
         verifier,
         chosen,
         decode=lm.text_of,
-        decoder=lambda begun: lm.decoder(begun, layer=reads),
+        decoder=lambda begun: (
+            lm.decoder(begun, limit) if isinstance(lm, CanvasLM) else lm.decoder(begun, layer=reads)
+        ),
         limit=limit,
         ends=lm.end_tokens,
         seed=seed,
@@ -356,16 +361,29 @@ def _all(values: list[_T | None]) -> list[_T] | None:
     return found if len(found) == len(values) else None
 
 
-def _tokens(lm: TextModel, given: list[Any], chat: bool) -> tuple[list[Any], list[list[int]]]:
+def _of_tokens(
+    lm: TextModel | CanvasLM, verifier: Any, algorithm: str | AnyAlgorithm | None
+) -> Any:
+    """A grammar as a verifier of this model's tokens; others as they are."""
+    if isinstance(lm, CanvasLM):
+        return on_canvas_lm(lm, verifier, algorithm)
+    return verifier.on(lm) if isinstance(verifier, Grammar) else verifier
+
+
+def _tokens(
+    lm: TextModel | CanvasLM, given: list[Any], chat: bool
+) -> tuple[list[Any], list[list[int]]]:
     """The prompts as they were given, and as tokens."""
     if all(isinstance(each, Encoded) for each in given):
         return [each.prompt for each in given], [list(each.tokens) for each in given]
     if chat:
+        if isinstance(lm, CanvasLM):
+            raise UserError("a canvas has no template of conversations; pass texts and chat=False")
         return given, [lm.chat(said) for said in given]
     texts = [as_text(f"prompts[{b}]", text) for b, text in enumerate(given)]
     rows = lm.encode(texts)
     for b, row in enumerate(rows):
-        if not row and lm.bos_token is None:
+        if not row and lm.bos_token is None and not isinstance(lm, CanvasLM):
             raise UserError(
                 f"prompts[{b}] is empty, and this model has no BOS token to begin with; write at "
                 "least one character, or make the model with bos=ID"
@@ -398,8 +416,15 @@ class ChecksModel(Protocol):
     def check_model(self, lm: Any, /) -> None: ...
 
 
-def layer_to_read(lm: TextModel, verifier: object) -> int | None:
+def layer_to_read(lm: TextModel | CanvasLM, verifier: object) -> int | None:
     """The layer whose states the verifier reads, if it reads any."""
+    if isinstance(lm, CanvasLM):
+        if isinstance(verifier, ReadsStates):
+            raise UserError(
+                f"{type(verifier).__name__} reads the states of an autoregressive model, and a "
+                "canvas has none; take a function of text or a grammar"
+            )
+        return None
     if isinstance(verifier, ChecksModel):
         verifier.check_model(lm)
     if not isinstance(verifier, ReadsStates):
@@ -414,7 +439,7 @@ def layer_to_read(lm: TextModel, verifier: object) -> int | None:
     return as_layer(-1 if verifier.layer is None else verifier.layer, lm.model)
 
 
-def _check_room(lm: TextModel, rows: list[list[int]], limit: int) -> None:
+def _check_room(lm: TextModel | CanvasLM, rows: list[list[int]], limit: int) -> None:
     for b, row in enumerate(rows):
         if len(row) + limit > lm.length:
             raise UserError(

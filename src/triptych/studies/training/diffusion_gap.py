@@ -25,7 +25,7 @@ from triptych.models.noised import NoisedLM
 from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
-from triptych.studies.api.figures import Figure, SeriesKind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.theory.masking.blocks.dynamics import BlockDynamics, slowest
 from triptych.theory.masking.families import IsingFamily

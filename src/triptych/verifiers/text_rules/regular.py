@@ -8,11 +8,15 @@ continued to a match exactly where some state is left. The time of an answer is 
 
 import importlib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
-from triptych.core.validation import UserError, as_flag, as_text, set_fields, shown
+import numpy as np
+from jaxtyping import Bool, Int
+
+from triptych.core.validation import UserError, as_flag, as_list, as_text, set_fields, shown
 
 MAX_STATES = 20_000  # of one automaton
 _REMEMBERED = 50_000  # steps of an automaton that are kept
@@ -24,6 +28,18 @@ _BEGINNINGS = [(_parser.AT, at) for at in (_parser.AT_BEGINNING, _parser.AT_BEGI
 _ENDS = [(_parser.AT, at) for at in (_parser.AT_END, _parser.AT_END_STRING)]
 
 States = frozenset[int]
+
+
+class Table(NamedTuple):
+    """A deterministic automaton over pieces of text.
+
+    following   the state after each piece, -1 where the text cannot become a match; state 0 is the
+                start
+    matches     states in which the text is a match
+    """
+
+    following: Int[np.ndarray, "states pieces"]
+    matches: Bool[np.ndarray, " states"]
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,45 @@ class RegexPrefix:
         moves = (move for s in self._after(text) for move in self._automaton.moves[s])
         alive = self._automaton.alive
         return any(target in alive and reads.beyond_ascii for reads, target in moves)
+
+    def over_pieces(self, pieces: Sequence[str], most: int = MAX_STATES) -> Table:
+        """The same as a deterministic automaton, over pieces of text instead of characters.
+
+        An empty piece is refused everywhere. Worked value: of "ab*c" over "a", "b" and "c" the
+        states are those before a, after a, after b and after c; the last one is a match.
+        """
+        tree: dict[str, Any] = {}
+        for i, piece in enumerate(as_list("pieces", pieces, "texts")):
+            place = tree
+            for character in as_text(f"pieces[{i}]", piece):
+                place = place.setdefault(character, {})
+            if piece:
+                place.setdefault("", []).append(i)
+        known, rows = {self._automaton.start: 0}, []
+        waiting = [self._automaton.start]
+        while waiting:
+            row = np.full(len(pieces), -1, dtype=np.int64)
+            for states, found in self._reached(waiting.pop(0), tree):
+                if states not in known:
+                    if len(known) >= most:
+                        raise UserError(
+                            f"pattern is {shown(self.pattern)}; over these pieces it has more than "
+                            f"{most} states",
+                            parameter="pieces",
+                        )
+                    known[states] = len(known)
+                    waiting.append(states)
+                row[found] = known[states]
+            rows.append(row)
+        return Table(np.stack(rows), np.array([self._automaton.end in states for states in known]))
+
+    def _reached(self, states: "States", tree: dict[str, Any]) -> list[tuple["States", list[int]]]:
+        """Pieces that can be read from here, and where they lead."""
+        found = [(states, tree[""])] if "" in tree else []
+        for character, longer in tree.items():
+            if character and (after := self._automaton.step(states, character)):
+                found += self._reached(after, longer)
+        return found
 
     def _after(self, text: str) -> "States":
         """The states after a text; none where it cannot become a match."""
