@@ -74,7 +74,7 @@ class CanvasLM:
             )
         oracle: object = self.model
         if isinstance(oracle, MaskedDenoiser | ExactDenoiser):
-            oracle = oracle.oracle if isinstance(oracle, MaskedDenoiser) else oracle.table
+            oracle = oracle.lm if isinstance(oracle, MaskedDenoiser) else oracle.table
         known = getattr(oracle, "length", None) if length is None else length
         if known is None:
             raise UserError(

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from triptych.core.protocols import Decoder, Rng, Verifier, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, Verifier, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import UserError, shown
@@ -73,7 +73,7 @@ class AnyOrder(Algorithm[Any]):
         return self.algorithm.smallest
 
     def sample(
-        self, decoder: Decoder, verifier: VerifierLike | None = None, **shared: Any
+        self, decoder: Decoder | Draws, verifier: VerifierLike | None = None, **shared: Any
     ) -> Result[Any]:
         """Complete every canvas of the decoder; see `Algorithm.sample`."""
         canvas = needs_canvas(decoder, self.title)

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from triptych.core.protocols import Decoder, Rng, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table, all_sequences
 from triptych.diffusion.guided.any_order import even_sum
@@ -67,7 +67,7 @@ class CanvasGibbs(Algorithm[Info]):
     positions: int = option(2, "positions that a redraw hides, at most", at_least=1)
 
     def sample(
-        self, decoder: Decoder, verifier: VerifierLike | None = None, **shared: Any
+        self, decoder: Decoder | Draws, verifier: VerifierLike | None = None, **shared: Any
     ) -> Result[Info]:
         """Complete every canvas of the decoder; see `Algorithm.sample`."""
         canvas = needs_canvas(decoder, self.title)

@@ -26,7 +26,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from triptych.core.protocols import Decoder, Rng, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Rng, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.core.validation import UserError
@@ -97,7 +97,7 @@ class Completion(Algorithm[Info]):
     )
 
     def sample(
-        self, decoder: Decoder, verifier: VerifierLike | None = None, **shared: Any
+        self, decoder: Decoder | Draws, verifier: VerifierLike | None = None, **shared: Any
     ) -> Result[Info]:
         """Complete every canvas of the decoder; see `Algorithm.sample`."""
         canvas = needs_canvas(decoder, self.title)
@@ -109,7 +109,7 @@ class Completion(Algorithm[Info]):
         canvas, language = needs_canvas(run.decoder, self.title), _language_of(run)
         n = as_copies(self.n, run.batch)
         draw_order(run, canvas, self.order)
-        model = canvas.lm.oracle if isinstance(canvas.lm, MaskedDenoiser) else canvas.lm
+        model = canvas.lm.lm if isinstance(canvas.lm, MaskedDenoiser) else canvas.lm
         chain = model if isinstance(model, HiddenMarkov) and run.transform is None else None
         copies = run.every_row().repeat_interleave(n)
         log_weights = torch.zeros((run.batch, n), dtype=torch.float64, device=run.owner.device)

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from triptych.core.protocols import Decoder, Question, Rng, VerifierLike
+from triptych.core.protocols import Decoder, Draws, Question, Rng, VerifierLike
 from triptych.core.samplers import OneShot
 from triptych.core.table import Table
 from triptych.diffusion.guided.any_order import even_sum
@@ -77,7 +77,7 @@ class Remasking(Algorithm[Info]):
         return log_threshold(self.threshold)
 
     def sample(
-        self, decoder: Decoder, verifier: VerifierLike | None = None, **shared: Any
+        self, decoder: Decoder | Draws, verifier: VerifierLike | None = None, **shared: Any
     ) -> Result[Info]:
         """Complete every canvas of the decoder; see `Algorithm.sample`."""
         canvas = needs_canvas(decoder, self.title)

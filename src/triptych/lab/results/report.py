@@ -90,7 +90,7 @@ def render_report(
             studies=studies,
             crossings=[report_studies.crossed_view(n, run) for n, run in enumerate(crossings)],
             chapters=report_studies.chapters(runs, studies),
-            glossary=tomllib.loads(_text("glossary.toml")),
+            glossary=tomllib.loads(page_part("glossary.toml")),
             started=any(unit.status != "pending" for run in mine for unit in run.units),
             generated=generated,
             environment=environment,
