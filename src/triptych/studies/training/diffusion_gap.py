@@ -25,7 +25,7 @@ from triptych.models.noised import NoisedLM
 from triptych.models.transformer import Transformer
 from triptych.structures.hidden_markov.hmm import HMM
 from triptych.structures.ising import Ising
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Bench, Rows, Scale, Settings, Study, Unit
 from triptych.theory.masking.blocks.dynamics import BlockDynamics, slowest
 from triptych.theory.masking.families import IsingFamily
@@ -204,7 +204,7 @@ def figure(rows: Rows[Denoised]) -> Figure:
         own = [row for row in rows.of(Denoised) if row.structure == structure]
         names = [name for name in OBJECTIVES if any(row.objective == name for row in own)]
         series = []
-        kinds: dict[str, Kind] = {"paths": "ours", "texts": "control"}
+        kinds: dict[str, SeriesKind] = {"paths": "ours", "texts": "control"}
         for label, kind in kinds.items():
             x, y = [], []
             for number, name in enumerate(names):

@@ -1,7 +1,7 @@
 """Distance to the truth against passes, and what the best plans leave."""
 
 from triptych.core.estimates import mean
-from triptych.studies.api.figures import Figure, Kind, Panel, Series
+from triptych.studies.api.figures import Figure, Panel, Series, SeriesKind
 from triptych.studies.api.study import Rows
 from triptych.studies.masking.unmasking.rows import Planned, Row, Sampled
 
@@ -13,7 +13,7 @@ NAMES = {
     "dyck": "Dyck",
     "translation": "Translations",
 }
-DRAWN: dict[str, Kind] = {
+DRAWN: dict[str, SeriesKind] = {
     "random order": "ours",
     "confident position": "ours",
     "ancestral": "control",
@@ -60,7 +60,7 @@ def limits_figure(rows: Rows[Row]) -> Figure:
         rounds = sorted({row.rounds for row in own})
         if not rounds:
             continue
-        kinds: dict[str, Kind] = {"sets": "truth", "sizes": "ours", "even": "control"}
+        kinds: dict[str, SeriesKind] = {"sets": "truth", "sizes": "ours", "even": "control"}
         labels = {
             "sets": "best fixed sets",
             "sizes": "uniform sets, best sizes",
