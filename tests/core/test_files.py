@@ -261,6 +261,7 @@ OTHER_WRITERS = {
     "src/triptych/studies/generation/code_cases/writers.py": "a text for the stand-in, no file",
     "src/triptych/core/compiled.py": "a folder for the C compiler that is gone a moment later",
     "benchmarks/lab.py": "a folder that is gone a moment later",
+    "tools/names.py": "sources that git has",
     "tools/pages.py": "a folder that is gone a moment later",
     "tools/translate_on_gpu.py": "a file of results grows by whole lines",
     "tools/check_dist.py": "an environment that is gone a moment later",

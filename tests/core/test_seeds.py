@@ -46,10 +46,10 @@ THEORY = {
     },
     "theory.read_text.ReadText.passages": lambda: {
         "self": ReadText([[list(range(n, n + 20))] for n in range(9)]),
-        "number": 5,
+        "n": 5,
     },
     "theory.word_pairs.multiplicities": lambda: {"of": 5, "resamples": 3},
-    "theory.word_pairs.permutation": lambda: {"number": 9},
+    "theory.word_pairs.permutation": lambda: {"n": 9},
     "theory.word_pairs.shuffled": lambda: {"membership": torch.eye(6, dtype=torch.bool)},
     "theory.word_pairs.topic_ratio": lambda: {
         "sums": pair_sums(

@@ -187,6 +187,7 @@ def test_standard_errors_are_those_of_the_second_derivative(gaps):
     assert 0 < found.least_share < 1
 
 
+@pytest.mark.filterwarnings("ignore:Setting the shape on a NumPy array")  # hmmlearn, NumPy 2.5
 def test_the_same_steps_as_hmmlearn():
     """From the same start, the same log-likelihood to 1e-8 after each of 20 steps."""
     hmm, start = HMM.random(4, 5, 30, seed=0), HMM.random(4, 5, 30, seed=1)

@@ -1,6 +1,7 @@
 """A grammar in `guide`: it is read for the model, and cut-off texts are not accepted."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 from tests.support.tiny_text_model import tiny_lm
@@ -13,7 +14,12 @@ from triptych.verifiers.grammars.grammar import Grammar
 LM = tiny_lm()
 CHOICES = Grammar.from_json_schema({"enum": [[0, 1], 10, "a"]})
 
+needs_an_engine = pytest.mark.skipif(
+    find_spec("llguidance") is None, reason="llguidance is missing"
+)
 
+
+@needs_an_engine
 @pytest.mark.parametrize("algorithm", [None, "tokenwise", "adaptive", "vgb", "particles"])
 def test_what_is_accepted_fits(algorithm):
     found = guide(LM, ["a", "[0", "b:"], CHOICES, algorithm, max_new_tokens=9, rng=0)
@@ -30,6 +36,7 @@ def test_a_text_that_is_cut_off_is_not_accepted():
     assert found.accepted == [False]
 
 
+@needs_an_engine
 def test_a_grammar_has_adaptive_particles():
     assert default_algorithm(CHOICES.on(LM)) == "adaptive"
 

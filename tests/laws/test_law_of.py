@@ -1,5 +1,6 @@
 """The laws of small programs are the ones derived by hand, in every style of drawing."""
 
+import inspect
 import itertools
 import subprocess
 import sys
@@ -145,6 +146,12 @@ def speculative(declared):
     return program, target
 
 
+of_this_form = pytest.mark.skipif(
+    "is_done_candidate" in inspect.signature(generation._speculative_sampling).parameters,
+    reason="an earlier transformers, whose function asks whether a candidate is done",
+)
+
+
 def honest(draft):
     probs = draft.softmax(-1)
     return torch.cat([torch.multinomial(probs[:, i], 1) for i in range(2)], 1), draft
@@ -173,11 +180,13 @@ def test_a_law_takes_50_milliseconds():
     assert float(done.stdout) < 0.05
 
 
+@of_this_form
 def test_speculative_sampling_of_transformers_keeps_its_promise():
     program, target = speculative(honest)
     assert law_of(program).total_variation(target) < 1e-12
 
 
+@of_this_form
 def test_raw_logits_of_a_draft_that_is_an_argmax_break_it():
     program, target = speculative(lambda draft: (draft.argmax(-1), draft))
     law = law_of(program)

@@ -33,7 +33,7 @@ def test_by_draws_wrong(certify_by_draws):
 def run_pytest(folder, *options):
     installed = any(each.name == "triptych" for each in entry_points(group="pytest11"))
     named = [] if installed else ["-p", "triptych_pytest"]  # an older installation does not name it
-    command = [sys.executable, "-m", "pytest", "-q", *named, "-W", "error"]
+    command = [sys.executable, "-m", "pytest", "-q", *named, "-p", "no:benchmark", "-W", "error"]
     return subprocess.run(
         [*command, "-p", "no:cacheprovider", *options, str(folder)],
         capture_output=True,

@@ -108,7 +108,7 @@ def test_worked_values():
         (lambda: Vocabulary(["a"], [1]), "ends holds the token 1; there are 1 tokens"),
         (lambda: Vocabulary(["a"], [-1]), "a token of ends is -1"),
         (lambda: Vocabulary(["a"]).spelled("b"), "no token of the vocabulary writes"),
-        (lambda: Vocabulary.of(3), "model is 3; it needs get_vocab"),
+        (lambda: Vocabulary.of(3), "is 3; it needs get_vocab"),
     ],
 )
 def test_what_is_no_vocabulary(make, sentence):
