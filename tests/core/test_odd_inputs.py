@@ -310,8 +310,11 @@ NOT_COVERED: dict[str, list[str]] = {
         *(
             f"inference.{name}.{kind.__name__}.{method}"
             for name, kind in [("algorithm", Algorithm), *algorithms().items()]
-            for method in ("of", "of_text", "options", "parse", "run", "sample", "settings")
-            if kind is not Backtracking or method in ("run", "of_text")
+            for method in (
+                *("check_gives", "of", "of_text", "options", "parse"),
+                *("run", "sample", "settings", "settled"),
+            )
+            if kind is not Backtracking or method in ("check_gives", "run", "of_text", "settled")
         ),
     ],
     "a question is made by a generation; its rows are those of a decoder": [
@@ -333,6 +336,8 @@ NOT_COVERED: dict[str, list[str]] = {
         "verifiers.text.TextRule.log_values",
     ],
     "parts of audits, grammars and engines, which have read what a user gave": [
+        "verifiers.json_pattern.pattern_of",
+        "verifiers.regular.RegexPrefix.over_pieces",
         "verifiers.audit.Judge",
         "verifiers.audit.Judge.fits",
         "verifiers.audit.Judge.may_fit",

@@ -71,7 +71,7 @@ def test_a_row_of_a_batch_is_answered_as_alone(label):
     behind = ~inside(lengths, structure.length)
     garbage = tokens.masked_fill(behind | hidden, 97)
     questions = [structure.masked_log_probs]
-    questions += [structure.posterior] if hasattr(structure, "posterior") else []
+    questions += [structure.log_posterior] if hasattr(structure, "log_posterior") else []
     for ask in questions:
         answer = ask(garbage, hidden, lengths=lengths)
         assert answer.shape[1] == structure.length
@@ -113,7 +113,7 @@ def test_a_marginal_of_a_chain_is_the_shorter_chain():
     lengths = torch.full((5,), 6)
     torch.testing.assert_close(hmm.log_prob(tokens, lengths=lengths), short.log_prob(tokens[:, :6]))
     torch.testing.assert_close(
-        hmm.posterior(tokens, None, lengths=lengths)[:, :6], short.posterior(tokens[:, :6])
+        hmm.log_posterior(tokens, None, lengths=lengths)[:, :6], short.log_posterior(tokens[:, :6])
     )
 
 

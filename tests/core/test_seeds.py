@@ -24,6 +24,13 @@ STEPS = [
     "inference.parallel.independent_step",
     "inference.spins.SpinGibbs.step",
 ]
+# Parts of a run, which has made its rng already.
+INSIDE = [
+    "core.draws.LocalDraws.draw",
+    "core.randomness.check_goes_on",  # the refusal itself
+    "inference.positions.draw",
+    "inference.positions.drawn_positions",
+]
 WALK = torch.tensor([[0.5, 0.5], [0.25, 0.75]], dtype=torch.float64)
 THEORY = {
     "theory.queries.orders_from_random_starts": lambda: {"length": 4, "runs": 3},
@@ -63,7 +70,7 @@ CALLS = {
     for call in public_calls(("core", "structures", "inference", "verifiers", "theory"))
     if "rng" in call.parameters
     and not call.function.__module__.startswith("triptych.inference.guided")
-    and call.name != "core.randomness.check_goes_on"  # the refusal itself
+    and call.name not in INSIDE
 }
 
 

@@ -76,6 +76,7 @@ def test_its_axioms_are_checked_with_ours(monkeypatch):
     assert found == {
         ("weather 1.0: rain", "four days"),
         ("weather 1.0: rain", "the weather never changes"),
+        ("weather 1.0: forecast", "forecast"),  # the form of the study
         ("weather 1.0: forecast", "weather.forecast"),
     }
 

@@ -27,7 +27,8 @@ def answer():
 
 
 def data_of(page):
-    return json.loads(re.search(r'id="trace-data">(.*?)</script>', page, re.DOTALL)[1])
+    (side,) = json.loads(re.search(r'id="trace-data">(.*?)</script>', page, re.DOTALL)[1])["sides"]
+    return side
 
 
 def test_the_page_has_what_happened(answer, tmp_path):

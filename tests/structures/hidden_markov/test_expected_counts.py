@@ -154,7 +154,7 @@ def test_the_messages_of_posteriors_are_those_of_counts():
     tokens = hmm.sample(20, 0)
     ones = torch.ones(20, dtype=torch.float64)
     found = chain_counts(hmm.initial, hmm.transition, hmm._evidence_table(), tokens, ones)
-    posterior = hmm.posterior(tokens).exp()
+    posterior = hmm.log_posterior(tokens).exp()
     torch.testing.assert_close(found.emitted.sum(0), posterior.sum((0, 1)))
     torch.testing.assert_close(found.log_evidence, hmm.log_prob(tokens))
 

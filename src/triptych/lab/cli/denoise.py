@@ -45,7 +45,9 @@ def denoise(
     device: Device = "cpu",
     as_json: Json = False,
 ) -> None:
-    """Fill the masks of a text by a sampler of diffusion language models, or compare the samplers.
+    """Fill masks of a text by a sampler of diffusion.
+
+    Without a text it compares the samplers of diffusion language models.
 
     A masked LM of transformers writes words alone, no special tokens such as padding.
     Without TEXT: every sampler with its promise, and its exact distance to a small truth.

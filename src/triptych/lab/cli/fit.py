@@ -52,7 +52,7 @@ def fit(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Fit an exact model to your own sequences, with standard errors.
+    """Fit an exact model to your own sequences.
 
     Sequences may differ in length, and empty cells are tokens that nobody saw. The file that is
     written has the structure and the vocabulary; `--score` and `triptych theorems` read it again.

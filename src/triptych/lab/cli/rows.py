@@ -49,7 +49,9 @@ def rows(
     ] = False,
     out: Out = DEFAULT_FOLDER,
 ) -> None:
-    """Print the rows of a study as JSON lines or CSV, or write them as Parquet.
+    """Print rows of a study, or write a Parquet file.
+
+    Rows are JSON lines, or a CSV with `--csv`.
 
     Where the run folder has none of them, the rows that came with Triptych are printed. Then a line
     on standard error says so, and each row has the name of its file.

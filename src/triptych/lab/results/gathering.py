@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from triptych.core.errors import UserError
 from triptych.core.files import sum_of
-from triptych.lab.results import crossings, evidence
+from triptych.lab.results import evidence
 from triptych.lab.results.changes import changes
 from triptych.lab.results.judging import judged_run, made_by, unit_records
 from triptych.lab.results.kept_runs import kept_or_judged
@@ -305,6 +305,7 @@ def write_report_of(results: Results, path: Path, *, folder: Path | None = None)
 
 def render_report_of(results: Results, *, folder: Path | None = None) -> str:
     """The report as a page; the arguments are those of `write_report_of`."""
+    from triptych.lab.results import crossings
     from triptych.lab.results.report import render_report
     from triptych.lab.running.environment import environment
 
