@@ -62,16 +62,16 @@ def own_rate(served, running):
     ("algorithm", "share"),
     [
         pytest.param("ancestral", 0.6, id="ancestral"),
-        pytest.param(Tokenwise(), 0.0, id="tokenwise, 16 a request"),
-        pytest.param(Backtracking(stride=4), 0.0, id="backtracking, stride 4"),
-        pytest.param(Backtracking(stride=16), 0.0, id="backtracking, stride 16"),
+        pytest.param(Tokenwise(), None, id="tokenwise, 16 a request"),
+        pytest.param(Backtracking(stride=4), None, id="backtracking, stride 4"),
+        pytest.param(Backtracking(stride=16), None, id="backtracking, stride 16"),
     ],
 )
 def test_64_prompts_at_once_against_the_server_itself(algorithm, share, served, running):
     """A rule that accepts everything: the rest is what our requests cost. The best of three.
 
     The wanted share of 60 % is asserted where nobody is asked between tokens. With a verifier it
-    was not reached on a busy machine (docs/log/guiding-text.md), and is printed alone.
+    is missed (docs/log/guiding-text.md): there the rate is printed, and nothing is asserted.
     """
     rule, best = (None if algorithm == "ancestral" else lambda text: True), 0.0
     for number in range(3):
@@ -83,4 +83,5 @@ def test_64_prompts_at_once_against_the_server_itself(algorithm, share, served, 
         rate = found.totals["generated"] / (time.perf_counter() - began)
         best = max(best, rate / own)
         print(f"\n{running.name} {algorithm}: {rate:.0f} tokens/s, the server itself {own:.0f}")
-    assert best >= share
+    if share is not None:
+        assert best >= share
