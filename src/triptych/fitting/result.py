@@ -114,14 +114,15 @@ class Fit(Generic[S]):
     def facts(self) -> dict[str, object]:
         """The numbers above the table, in words."""
         ended = "yes" if self.converged else "NO"
+        left = f"{self.remaining:.2g} nats" if self.converged else "unknown"
         facts: dict[str, object] = {
             "data": f"{counted(self.rows, 'row')}, {counted(self.tokens, 'token')} shown",
             "log-likelihood": f"{self.log_likelihood:.6g} "
-            f"({self.log_likelihood / max(1, self.tokens):.4f} a token)",
+            f"({self.log_likelihood / max(1, self.tokens):.4f} nats a token)",
             "free parameters": self.free_parameters,
             "AIC, BIC": f"{self.aic:.6g}, {self.bic:.6g}",
             "converged": f"{ended}, after {counted(self.steps, 'step')}: {self.ended}; last gain "
-            f"{self.gain:.2g}, still to gain {self.remaining:.2g} nats",
+            f"{self.gain:.2g}, still to gain {left}",
         }
         if len(self.ends) > 1:
             facts["starts"] = (
@@ -130,11 +131,14 @@ class Fit(Generic[S]):
             )
         if self.held_out is not None:
             facts["held out"] = (
-                f"{self.held_out.per_token:.4f} a token on {counted(self.held_out.rows, 'row')}"
+                f"{self.held_out.per_token:.4f} nats a token on "
+                f"{counted(self.held_out.rows, 'row')}"
             )
         if self.least_share is not None:
             facts["least information"] = (
                 f"{100 * self.least_share:.3g} % of what complete data would give"
+                if self.least_share >= 0
+                else "none: the search ended where there is no maximum"
             )
         return facts
 

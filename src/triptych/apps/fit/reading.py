@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from triptych.core.display import counted
 from triptych.core.validation import UserError
 
 MAX_CELLS = 50_000_000
@@ -18,10 +19,12 @@ MAX_CELLS = 50_000_000
 class Table(NamedTuple):
     """rows        tokens as numbers, None where one is hidden
     vocabulary   the text of every token, in the order of their numbers
+    notes        what looks odd about the file
     """
 
     rows: list[list[int | None]]
     vocabulary: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def hidden(self) -> int:
@@ -47,15 +50,19 @@ def read_table(
             "a long table needs both: the column of the sequence and that of the token",
             parameter="token" if token is None else "sequence",
         )
-    gone = {"", *missing}
+    gone, notes = {"", *missing}, list[str]()
     if sequence is not None and token is not None:
         texts = _long(file, lines, sequence, token, gone)
     else:
         texts = [_without_end(line, gone) for line in lines[1 if header else 0 :]]
+        empty = sum(not line for line in texts)
         texts = [line for line in texts if line]
+        notes += [f"{counted(empty, 'empty line')} left out"] * bool(empty)
+        notes += _like_a_header(texts) if not header else []
     if not texts or not any(text is not None for line in texts for text in line):
         raise UserError(f"{file} has no token", parameter="file")
-    return _numbered(file, texts, vocabulary)
+    table = _numbered(file, texts, vocabulary)
+    return table._replace(notes=(*notes, *_alike(table.vocabulary)))
 
 
 def _lines(file: Path) -> list[list[str]]:
@@ -65,6 +72,8 @@ def _lines(file: Path) -> list[list[str]]:
             opened.seek(0)
             mark = max(",;\t", key=sample.count)
             lines = [[cell.strip() for cell in line] for line in csv.reader(opened, delimiter=mark)]
+    except FileNotFoundError as error:
+        raise UserError(f"there is no file {file}", parameter="file") from error
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UserError(f"{file} cannot be read as a table: {error}", parameter="file") from error
     if sum(map(len, lines)) > MAX_CELLS:
@@ -101,6 +110,11 @@ def _long(
                 f"line {number} of {file} has {len(line)} cells, the header {len(names)}",
                 parameter="file",
             )
+        if not line[of]:
+            raise UserError(
+                f"line {number} of {file} names no {sequence}, so it belongs to no sequence",
+                parameter="file",
+            )
         found.setdefault(line[of], []).append(None if line[at] in gone else line[at])
     return list(found.values())
 
@@ -120,6 +134,24 @@ def _numbered(file: Path, texts: list[list[str | None]], vocabulary: Sequence[st
     number = {word: i for i, word in enumerate(words)}
     rows = [[None if text is None else number[text] for text in line] for line in texts]
     return Table(rows, words)
+
+
+def _like_a_header(texts: list[list[str | None]]) -> list[str]:
+    """A sentence, if nothing of the first line occurs again."""
+    first = {text for text in texts[0] if text is not None} if len(texts) > 2 else set()
+    if not first or any(text in first for line in texts[1:] for text in line):
+        return []
+    return ["no token of line 1 occurs again: is it a header? --header leaves it out"]
+
+
+def _alike(words: Sequence[str]) -> list[str]:
+    """A sentence, if two tokens differ by small and capital letters alone."""
+    by_small: dict[str, str] = {}
+    for word in words:
+        other = by_small.setdefault(word.casefold(), word)
+        if other != word:
+            return [f"{other!r} and {word!r} are two tokens"]
+    return []
 
 
 def _order(text: str) -> tuple[int, float, str]:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from triptych.lab.cli.errors import warn
 from triptych.lab.cli.options import Json
 from triptych.lab.plain_text import echo
 
@@ -80,6 +81,8 @@ def fit(
         missing=missing or (),
         vocabulary=() if model is None else model.vocabulary,
     )
+    for note in table.notes:
+        warn(f"{data}: {note}")
     if model is not None:
         found = fitting.score(model, table)
         record = vars(found) | {"per_token": found.per_token}
@@ -109,4 +112,6 @@ def fit(
     else:
         echo(str(result))
         typer.echo(f"Wrote {out}")
+    if not result.converged:
+        warn("the search did not converge; --max-steps or --restarts gives it more")
     raise typer.Exit(int(not result.converged))
