@@ -126,6 +126,7 @@ def test_openai_errors_have_their_classes(client, gateway):
 # ---------------------------------------------------------------- many at once
 
 
+@pytest.mark.slow
 def test_one_request_too_many_is_told_to_come_back_and_others_are_served(gateway, client):
     body = {"model": "tiny:slow", "prompt": "a", "max_tokens": 10}
     found = []
@@ -177,6 +178,7 @@ def test_lines_hold_no_prompt_no_key_and_no_word_of_a_verifier(gateway, client, 
 # ---------------------------------------------------------------- how it ends
 
 
+@pytest.mark.slow
 def test_sigterm_finishes_what_runs_and_takes_nothing_new(folder):
     rule = f"{folder}/rule.py:slow"
     with started("--model", folder / "tiny", "--verifier", rule, "--port", "0") as gateway:

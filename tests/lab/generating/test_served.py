@@ -126,6 +126,7 @@ def client(command):
     return subprocess.Popen([sys.executable, "-m", "triptych", *command], **quiet)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_killed_answers_every_prompt_once(words, tmp_path):
     with serve() as server:
         whole = run(*words(server, out=tmp_path / "whole.jsonl"))

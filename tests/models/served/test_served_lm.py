@@ -176,6 +176,7 @@ def test_a_row_is_over_by_the_word_of_the_server():
         assert all(" " not in text[:-1] for text in found.texts)
 
 
+@pytest.mark.slow
 def test_log_probabilities_that_a_server_leaves_out_are_asked_for():
     """Token 2 stands for half a character; nothing is drawn again, so its share stays."""
     with serve(half=(2,)) as server:
