@@ -85,7 +85,7 @@ def test_sampling_is_done_by_the_server(server):
 
 
 def test_tokens_are_ids_both_ways(server):
-    """[a, b] and [ab] are one text; the row goes on from the one that was drawn."""
+    """[a, b] and [ab] are one text; the row continues from the one that was drawn."""
     lm = connect(server)
     rows = lm.decoder([[1, 2], [3]])
     rows.draw(torch.tensor([0, 1]), torch.tensor([1, 1]), TorchRng(0))
